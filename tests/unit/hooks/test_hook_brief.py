@@ -12,7 +12,7 @@ from tests.unit.hooks.agent_transcripts import ClaudeTranscript
 from recollect.core.formats.recalled_block import recalled_items
 from recollect.core.rules.tokens import count_text
 from recollect.core.turn.brief import BRIEF_TOKENS
-from recollect.hosts.hooks.memory import HookMemory
+from recollect.hosts.hooks.memory import BLOCK_TOKENS, MORE, HookMemory
 from recollect.system.config import load_settings
 
 RULE = "Never edit the generated parser by hand."
@@ -126,6 +126,38 @@ def test_prompts_about_time_are_answered_from_other_sessions(play: Callable[[Wor
         # The window of a resumed session has its own end.
         await past.start("resume")
         assert await past.ask("where did we leave off?") == ""
+
+    play(work)
+
+
+def test_statement_about_the_last_time_is_recalled(play: Callable[[Work], None]) -> None:
+    async def work(agent: Agent) -> None:
+        past = Session(agent)
+        await past.start()
+        key = "The staging deploy key was moved to vault path kv/stage7 by Henrik last time."
+        await past.turn(key, "Ok.")
+        await past.hook("SessionEnd", reason="exit")
+        assert key in await Session(agent).ask("Where is the staging deploy key? which vault path")
+
+    play(work)
+
+
+def test_prompt_to_continue_also_gets_memories(play: Callable[[Work], None]) -> None:
+    async def work(agent: Agent) -> None:
+        past = Session(agent)
+        await past.start()
+        await past.turn("The upload handler stores its parts in bucket zeta-44.", "Understood.")
+        long_answer = "The upload handler retries. " + "It logs each part and its size. " * 20
+        await past.turn("Let the upload handler retry three times.", long_answer)
+        await past.hook("SessionEnd", reason="exit")
+        other = Session(agent)
+        await other.turn("Write the importer.", IMPORTER)
+        await other.hook("SessionEnd", reason="exit")
+        given = await Session(agent).ask("Which bucket did the upload handler use last time?")
+        assert "retry three times" in given, "the order of sessions"
+        assert "zeta-44" in given, "memories of the subject"
+        assert given.count("Let the upload handler retry three times") == 1
+        assert count_text(given) <= BLOCK_TOKENS + count_text(MORE)
 
     play(work)
 

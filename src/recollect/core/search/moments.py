@@ -1,7 +1,7 @@
 """Recognizes prompts about time and continuation: "what did we do yesterday?", "where did we leave
 off?", "what's left?", "continue with the importer". They are answered from the order of sessions.
-A question with a subject of its own ("what did we decide about retries yesterday?") is none of
-them. Days are those of the caller's time zone."""
+A statement, or a question about a day with a subject of its own ("what did we decide about retries
+yesterday?"), is none of them. Days are those of the caller's time zone."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ MomentKind: TypeAlias = Literal["last", "open", "day", "continue"]
 _MAX_CHARS: Final = 160
 """Longer prompts contain more than a question about time. Not measured."""
 _MAX_SUBJECT_WORDS: Final = 6
-_GO_ON: Final = re.compile(
+_GREETINGS: Final = (
     r"^\W*(?:(?:ok|okay|now|so|and|then|please|today|hi|hey|hello|alright|good\ morning"
     r"|let['’]?s|let\ us|can\ (?:we|you)|could\ (?:we|you)|shall\ we|we\ should|i\ want\ to"
     r"|i['’]?d\ like\ to|time\ to)\W+)*"
-    r"(?:continue|go\ on|carry\ on|resume|pick\ (?:it\ )?up|keep\ (?:going|working)|get\ back"
-    r"|go\ back"
-    r"|return|proceed|move\ on)\b(?P<rest>.*)$",
+)
+# "Return 404" and "continue to log errors" are orders about code.
+_GO_ON: Final = re.compile(
+    _GREETINGS + r"(?:continue(?!\ to\ (?!work))|go\ on|carry\ on|pick\ (?:it\ )?up"
+    r"|keep\ (?:going|working)|get\ back|go\ back"
+    r"|(?:resume|return|proceed|move\ on)(?=\ (?:to|with|on|where|work(?:ing)?)\b)"
+    r"|(?:start|begin)(?=\ (?:again\ )?(?:at\ |from\ )?where\b))\b(?P<rest>.*)$",
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
 _LINKS: Final = re.compile(
@@ -32,9 +36,18 @@ _LINKS: Final = re.compile(
     r"|up))*\W*",
     re.IGNORECASE | re.VERBOSE,
 )
+# Statements such as "the key moved last time" ask for nothing.
+_ASKS: Final = re.compile(
+    r"\?\W*$|"
+    + _GREETINGS
+    + r"(?:wh(?:at|ich|ere|en|o|y)|how|did|do|any|remind|tell|show|give|list"
+    r"|recap|summari[sz]e|catch|open|remaining|unfinished|to-?dos?)\b|\bwhere\ we\ left\ off\b",
+    re.IGNORECASE | re.VERBOSE,
+)
 _LEFT_OFF: Final = re.compile(
-    r"\bwhere\ (?:did\ (?:we|i|you)\ (?:leave|stop|end|get\ to)|were\ (?:we|you)|was\ i|are\ we"
-    r"|(?:had\ )?(?:we|i)\ (?:left|stopped|ended))\b|\bwhat\ were\ (?:we|you)\ (?:doing|working)\b"
+    r"\bwhere\ (?:did\ (?:we|i|you)\ (?:leave|stop|end|get\ to)|(?:had\ )?(?:we|i)\ (?:left"
+    r"|stopped|ended))\b|\bwhere\ (?:were\ (?:we|you)|was\ i|are\ we)\b(?=\W*$|\W+(?:with|on|at|in"
+    r"|now|again|last|yesterday|before)\b)|\bwhat\ were\ (?:we|you)\ (?:doing|working)\b"
     r"|\blast\ (?:session|time)\b|\b(?:the|our|my)\ (?:very\ )?last\ (?:thing|task|change|step)\b"
     r"|\bwhat\ did\ (?:we|i|you)\ (?:do|change|work\ on|finish)\ last\b",
     re.IGNORECASE | re.VERBOSE,
@@ -105,6 +118,8 @@ def moment_asked(prompt: str, *, now: float, zone: tzinfo | None) -> Moment | No
         if _OPEN.search(text):
             return Moment(kind="open")
         return Moment(kind="day", start=start.timestamp(), end=end.timestamp())
+    if not _ASKS.search(text):
+        return None
     if _OPEN.search(text) and not _subject(_OPEN.sub(" ", rest)):
         return Moment(kind="open")
     if _LEFT_OFF.search(text):
@@ -114,12 +129,13 @@ def moment_asked(prompt: str, *, now: float, zone: tzinfo | None) -> Moment | No
 
 
 def is_about_order(prompt: str) -> bool:
-    """Return whether a prompt asks about time or continuation."""
-    return moment_asked(prompt, now=0.0, zone=UTC) is not None
+    """Return whether a prompt asks about time or continuation alone, without a subject."""
+    moment = moment_asked(prompt, now=0.0, zone=UTC)
+    return moment is not None and not moment.words
 
 
 def _continued(rest: str) -> Moment | None:
-    words = _subject(_LINKS.sub("", rest))
+    words = _subject(_LINKS.sub("", _DAY.sub(" ", rest)))
     if words and len(words) <= _MAX_SUBJECT_WORDS:
         return Moment(kind="continue", words=words)
     return Moment(kind="last") if _LEFT_OFF.search(rest) else None

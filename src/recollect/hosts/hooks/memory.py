@@ -225,11 +225,16 @@ class HookMemory:
         )
         with hook.memory.in_use(hook.session_id):
             context = await engine.prepare(hook.session_id, body, format=_FORMATS[hook.agent])
-        if moment:
-            return moment
-        if not any(isinstance(edit, Insert) for edit in context.report.new_edits):
-            return ""
-        return hook.new_context(context, known=look.added | hook.session.told)
+        known = look.added | hook.session.told
+        if not moment:
+            return hook.new_context(context, known=known)
+        recalled = hook.new_context(context, known=known)
+        told = [item for item in recalled_items(recalled) if item.partition(": ")[2] in moment]
+        left_tokens = BLOCK_TOKENS - engine.parts.weigher.text(moment)
+        fitting = best_memories(
+            without_items(recalled, told), context, left_tokens, engine.parts.weigher.text
+        )
+        return "\n".join(filter(None, (moment, fitting)))
 
     async def _started(self, hook: _Hook, payload: Mapping[str, Any]) -> str:
         source = payload.get("source")
