@@ -97,3 +97,10 @@ def test_days_are_those_of_the_user() -> None:
 )
 def test_other_prompts(prompt: str) -> None:
     assert asked(prompt) is None
+
+
+@pytest.mark.parametrize("subject", ["upload handler", "theme switcher", "topology", "iterator"])
+def test_subject_of_a_continuation_is_whole_words(subject: str) -> None:
+    moment = asked(f"continue with the {subject}")
+    assert moment is not None
+    assert moment.words == frozenset(tokenize(subject))

@@ -33,7 +33,7 @@ _GO_ON: Final = re.compile(
 )
 _LINKS: Final = re.compile(
     r"^(?:\W*(?:working|work|with|on|to|at|from|the|our|again|where|we|stopped|left|off|ended|it"
-    r"|up))*\W*",
+    r"|up)\b)*\W*",
     re.IGNORECASE | re.VERBOSE,
 )
 # Statements such as "the key moved last time" ask for nothing.
