@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -53,6 +54,23 @@ def say(space: str, session: str, text: str) -> None:
             await memory.ingest(session, [json.dumps({"role": "user", "content": text}).encode()])
 
     asyncio.run(ingest())
+
+
+def stop_turn(transcript: ClaudeTranscript) -> None:
+    """End a turn as Claude Code does, which stores the transcript's messages."""
+
+    async def answer() -> None:
+        memory = HookMemory(load_settings(environment={}).settings)
+        payload = {
+            "session_id": transcript.session_id,
+            "transcript_path": str(transcript.path),
+            "cwd": str(transcript.path.parent),
+            "hook_event_name": "Stop",
+        }
+        await memory.answer("claude-code", payload)
+        await memory.close()
+
+    asyncio.run(answer())
 
 
 def run(*arguments: str, code: int = 0) -> str:
@@ -127,22 +145,7 @@ def test_a_session_that_continues_after_the_join_is_stored_once(
     transcript = ClaudeTranscript(clones / "second")
     transcript.user("The release key is called Merlin.")
     transcript.reply("Understood.")
-
-    def stop() -> None:
-        payload = {
-            "session_id": transcript.session_id,
-            "transcript_path": str(transcript.path),
-            "cwd": str(clones / "second"),
-            "hook_event_name": "Stop",
-        }
-
-        async def answer() -> None:
-            memory = HookMemory(load_settings(environment={}).settings)
-            await memory.answer("claude-code", payload)
-            await memory.close()
-
-        asyncio.run(answer())
-
+    stop = partial(stop_turn, transcript)
     stop()
     run("memory", "forget", "--matching", "Merlin", "--yes")
     run("project", "join", "--yes")
@@ -152,6 +155,35 @@ def test_a_session_that_continues_after_the_join_is_stored_once(
     stop()
     texts = [segment.text for segment in segments(clones / "first")]
     assert sorted(texts) == sorted([PORT, KESTREL, "Understood.", "And the depot is in Hull."])
+
+
+@pytest.mark.parametrize("selected", ["--session", "--matching"])
+@pytest.mark.parametrize("again", ["hook", "import"])
+def test_what_was_forgotten_before_a_join_does_not_come_back(
+    clones: Path, selected: str, again: str
+) -> None:
+    """A whole session, or the last messages of one, also after the joined memory joins another."""
+    transcript = ClaudeTranscript(clones / "second")
+    if selected == "--matching":
+        transcript.user("The depot is in Hull.")
+    transcript.user("The release key is called Merlin.")
+    transcript.reply("Merlin it is.")
+    first, *later = transcript.path.read_text().splitlines(keepends=True)
+    transcript.path.write_text(first + "".join(later).replace("T01:00", "T02:00"))
+    stop_turn(transcript)
+    chosen = transcript.session_id if selected == "--session" else "Merlin"
+    run("memory", "forget", selected, chosen, "--yes")
+    run("project", "join", "--yes")
+    (clones / "third").mkdir()
+    say(projects.project_space(str(clones / "third")), "session of third", "Nothing.")
+    run("project", "join", str(clones / "third"), "--yes")
+    if again == "hook":
+        stop_turn(transcript)
+    else:
+        run("import", str(transcript.path))
+    texts = {segment.text for segment in segments(clones / "third")}
+    assert not any("Merlin" in text for text in texts)
+    assert {PORT, KESTREL, "Nothing."} <= texts
 
 
 def test_install_names_the_memory(clones: Path, monkeypatch: pytest.MonkeyPatch) -> None:

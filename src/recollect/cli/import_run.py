@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import errno
 import sqlite3
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -24,7 +23,6 @@ from recollect.core.transfer.openclaw import NO_VECTORS, import_facts, import_se
 from recollect.core.transfer.transcripts import ImportCounts, ImportRules, import_transcript
 from recollect.errors import FormatError, MissingExtra, RecollectError, UnknownFormat
 from recollect.hosts.inspect.sessions import engine_without_models
-from recollect.system.projects import stored_until
 
 if TYPE_CHECKING:
     from recollect.core.engine import Engine
@@ -138,15 +136,11 @@ class ImportRun:
         sources: Iterable[Recorded | OpenclawFolder],
         report: Callable[[FileOutcome], object],
     ) -> list[FileOutcome]:
-        from recollect.adapters.wiring.stores import seal_secret
+        from recollect.adapters.wiring.merge import import_rules
 
         memory = self.memory
         await memory.choose()
-        seal = partial(seal_secret, memory.space, memory.url)
-        self.rules = ImportRules.of(
-            memory.settings, secret=memory.secret, seal=seal, now=time.time()
-        )
-        self.rules = replace(self.rules, stored_until=stored_until(memory.space))
+        self.rules = import_rules(memory.settings, memory.space, memory.url)
         outcomes = []
         async with self.opening:
             for source in sources:

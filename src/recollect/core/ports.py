@@ -192,8 +192,8 @@ class Archive(Protocol):
     async def known(self, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
         """Return the ids that are stored."""
 
-    async def tombstoned(self, ids: Iterable[MessageId]) -> frozenset[MessageId]:
-        """Return those of these message or segment ids that were forgotten."""
+    async def tombstoned(self, ids: Iterable[MessageId] | None = None) -> frozenset[MessageId]:
+        """Return those of these message or segment ids that were forgotten, or all that were."""
 
     async def page(
         self,

@@ -83,6 +83,8 @@ class Project(msgspec.Struct):
     """A memory that may belong to this project, whatever its history."""
     stored_until: dict[str, float] = {}
     """Sessions that came with a joined memory, and the time of their last message in it."""
+    joined: list[str] = []
+    """Memories that were moved into this one."""
 
     @property
     def paths(self) -> frozenset[str]:
@@ -432,7 +434,10 @@ def join_project(folder: str, space: str, *, moves: bool = True) -> str:
             target.first_commit = project.first_commit
             registry.projects.append(target)
         registry.projects.remove(project)
-        for name in ("folders", "repositories", "earlier_paths"):
+        if moves:
+            target.joined.append(project.space)
+            target.stored_until |= project.stored_until
+        for name in ("folders", "repositories", "earlier_paths", "joined"):
             known = getattr(target, name)
             known.extend(one for one in getattr(project, name) if one not in known)
         target.reason = "joined" if moves else "chosen"
@@ -490,18 +495,16 @@ def space_named(name: str) -> str:
 
 def shown_space(space: str) -> str:
     """Return the name of a memory to show, which `--space` accepts."""
-    project = _read().of_space(space)
-    return space if project is None else project.name
+    return project_of(space).name
 
 
-def stored_until(space: str) -> Mapping[str, float]:
-    """Return the time of the newest message of each session that came with a joined memory."""
-    project = _read().of_space(space)
-    return {} if project is None else project.stored_until
+def project_of(space: str) -> Project:
+    """Return the project of a memory, an empty one if no folder is recorded for it."""
+    return _read().of_space(space) or Project(space)
 
 
 def keep_times(space: str, last_said_at: Mapping[str, float]) -> None:
-    """Record which sessions come with a joined memory, for `stored_until`."""
+    """Record which sessions come with a joined memory."""
     with changing() as registry:
         project = registry.of_space(space)
         if project is not None:

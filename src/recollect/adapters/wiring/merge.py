@@ -5,21 +5,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from recollect.adapters.wiring.stores import (
+    data_secret,
     delete_stored_space,
     is_stored,
     open_store,
+    seal_secret,
     spool_state,
     store_spooled,
 )
 from recollect.core.ports import Store, read_pages
+from recollect.core.rules.identity import space_secret
+from recollect.core.transfer.transcripts import ImportRules
 from recollect.core.turn.ingest import index
 from recollect.core.values.batch import Batch, LedgerPiece, PieceHash, TurnRecord
 from recollect.core.values.history import SpaceId
 from recollect.core.values.segment import NewSegment, StoredSegment
+from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import StoreUnavailable
 from recollect.system import projects
 from recollect.system.config import Settings
@@ -36,6 +42,22 @@ class MoveCounts:
     segments: int = 0
     facts: int = 0
     turns: int = 0
+
+
+def import_rules(settings: Settings, space: SpaceId, url: str | None) -> ImportRules:
+    """Return the rules to import transcripts into a memory, also after others were moved into it.
+    Opens PostgreSQL for its secret if nothing did before."""
+    data, project = data_secret(url), projects.project_of(space)
+    return replace(
+        ImportRules.of(
+            settings,
+            secret=space_secret(space, data),
+            seal=partial(seal_secret, space, url),
+            now=time.time(),
+        ),
+        stored_until=project.stored_until,
+        joined_secrets=tuple([space_secret(joined, data) for joined in project.joined]),
+    )
 
 
 async def finish_moves(settings: Settings, url: str | None) -> MoveCounts:
@@ -76,8 +98,11 @@ async def _move(
 
 
 async def copy_memory(source: Store, target: Store, counts: MoveCounts) -> None:
-    """Copy messages, facts, receipts and recorded requests. What the target forgot stays out."""
+    """Copy messages, facts, receipts and recorded requests. What either memory forgot stays out."""
     now = time.time()
+    forgotten_ids = await source.tombstoned()
+    if forgotten_ids:  # first, so that no hook stores one again
+        await target.forget(ForgetOrder(at=now, message_ids=tuple(forgotten_ids)))
     async for page in read_pages(source):
         segments = await asyncio.to_thread(_index_all, page)
         written = await target.write(Batch(at=now, segments=segments))

@@ -28,7 +28,7 @@ from recollect.core.turn.align import LastRequest, Reading, align, enter, read
 from recollect.core.turn.ingest import ingest, write_ranges
 from recollect.core.values.batch import Batch, NewJob, SessionWrite, StoredSession, extract_job
 from recollect.core.values.history import SessionState
-from recollect.core.values.message import EntryKey, ToolCall
+from recollect.core.values.message import EntryKey, MessageId, ToolCall
 from recollect.core.values.segment import Segment, SegmentId
 from recollect.core.values.transcript import RecordedSession, ShownItems
 from recollect.errors import FormatError
@@ -205,6 +205,8 @@ class ImportRules:
     stored_until: Mapping[str, float] = field(default_factory=dict, repr=False)
     """Sessions whose messages up to a time came from a joined memory. They have other ids there, or
     were forgotten, so they are not stored again."""
+    joined_secrets: tuple[bytes, ...] = field(default=(), repr=False)
+    """Secrets of the joined memories, which key the ids of what was forgotten there."""
     facts: bool = False
     """True if jobs then extract facts from the imported messages."""
 
@@ -277,6 +279,7 @@ async def import_transcript(
     items = [(item.timestamp, f"{file}:{item.line}") for item in transcript.items]
     writing = _Writing(store, rules, session, readings, placed_items.keys)
     writing.set_origins(items, file_said_at)
+    await writing.leave_out_forgotten(transcript)
     if stored_session is not None and (transcript.compactions or (live is not None and look_again)):
         await writing.find_elsewhere()
     counts = ImportCounts(read=len(readings), known=len(readings) - len(writing.places))
@@ -328,6 +331,20 @@ class _Writing:
             said_at = said_at if timestamp is None else timestamp
             self._said_at.setdefault(key, said_at)
             self._origins.setdefault(key, origin)
+
+    async def leave_out_forgotten(self, transcript: RecordedSession) -> None:
+        """Leave out what was forgotten in a memory before it joined this one."""
+        codec = CODECS[transcript.format]
+        raws = [item.raw for item in transcript.items] if self._rules.joined_secrets else []
+        for secret in self._rules.joined_secrets:
+            readings = read(raws, codec, secret, self._rules.weigher, LastRequest()).new_readings
+            keys = place_items(transcript, readings).keys
+            ids = [
+                {reading.id, MessageId(segment_id(self._session, key))}
+                for reading, key in zip(readings, keys, strict=True)
+            ]
+            forgotten_ids = await self._store.tombstoned(set().union(*ids))
+            self.places = [i for i in self.places if forgotten_ids.isdisjoint(ids[i])]
 
     async def find_elsewhere(self) -> None:
         """Find messages that are stored under another key. An agent repeats messages after its own

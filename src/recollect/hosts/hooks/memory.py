@@ -11,12 +11,10 @@ from collections import OrderedDict
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from recollect.adapters.wiring.merge import finish_moves
-from recollect.adapters.wiring.stores import data_secret, seal_secret
+from recollect.adapters.wiring.merge import finish_moves, import_rules
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine import Context, Engine
 from recollect.core.engine.host_receipts import store_host_receipts
@@ -24,10 +22,9 @@ from recollect.core.engine.lookup import embed_missing
 from recollect.core.formats.blocks import texts_of
 from recollect.core.formats.json_text import decode_outer, encode
 from recollect.core.formats.recalled_block import join_blocks, recalled_items, without_items
-from recollect.core.rules.identity import space_secret
 from recollect.core.rules.tokens import count_text
 from recollect.core.transfer.agent_histories import first_folder
-from recollect.core.transfer.transcripts import ImportRules, import_transcript
+from recollect.core.transfer.transcripts import import_transcript
 from recollect.core.turn.inject import find_repeated_items, has_hit
 from recollect.core.turn.past_turns import NOT_TYPED
 from recollect.core.values.edit import Insert
@@ -42,7 +39,7 @@ from recollect.hosts.hooks.transcript_file import AgentName, FollowedTranscript,
 from recollect.hosts.memories import MemoryPool, OpenMemory, open_space
 from recollect.system.config import Settings
 from recollect.system.plain_text import number_of
-from recollect.system.projects import offer_memory, project_space, stored_until
+from recollect.system.projects import offer_memory, project_space
 
 MOST_CHARS: Final[Mapping[AgentName, int]] = {"claude-code": 9_500, "codex": 7_500}
 """Character limit of added context. Agents move longer texts into a file, which no model reads."""
@@ -417,10 +414,7 @@ async def archive(
     look_again: bool = True,
 ) -> int:
     """Store the messages of a transcript that the memory lacks; return their number."""
-    url = settings.store.url
-    secret, seal = space_secret(space, data_secret(url)), partial(seal_secret, space, url)
-    rules = ImportRules.of(settings, secret=secret, seal=seal, now=now)
-    rules = replace(rules, stored_until=await asyncio.to_thread(stored_until, space))
+    rules = await asyncio.to_thread(import_rules, settings, space, settings.store.url)
     counts = await engine.parts.store.with_deadline(FINISH_SECONDS).call(
         import_transcript,
         transcript,

@@ -54,7 +54,7 @@ _KNOWN: Final = """
 """
 _TOMBSTONED: Final = """
     SELECT message_id FROM recollect.tombstones
-    WHERE space_id = %s AND message_id = ANY(%s::text[])
+    WHERE space_id = %s AND (%s::text[] IS NULL OR message_id = ANY(%s::text[]))
 """
 _SESSION: Final = """
     SELECT turn, state, ARRAY(
@@ -142,8 +142,11 @@ async def find_known(work: Transaction, ids: Iterable[SegmentId]) -> frozenset[S
     return frozenset(SegmentId(value) for (value,) in rows)
 
 
-async def find_tombstones(work: Transaction, ids: Iterable[MessageId]) -> frozenset[MessageId]:
-    rows = await work.rows(_TOMBSTONED, (work.space_id, texts(ids)))
+async def find_tombstones(
+    work: Transaction, ids: Iterable[MessageId] | None = None
+) -> frozenset[MessageId]:
+    wanted_ids = None if ids is None else texts(ids)
+    rows = await work.rows(_TOMBSTONED, (work.space_id, wanted_ids, wanted_ids))
     return frozenset(MessageId(value) for (value,) in rows)
 
 

@@ -198,7 +198,7 @@ def find_known(db: Database, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
     return frozenset(SegmentId(id_) for (id_,) in db.rows(_KNOWN, (columns.json_list(wanted_ids),)))
 
 
-def find_tombstones(db: Database, ids: Iterable[MessageId]) -> frozenset[MessageId]:
+def find_tombstones(db: Database, ids: Iterable[MessageId] | None = None) -> frozenset[MessageId]:
     return frozenset(map(MessageId, sessions.find_tombstones(db, ids)))
 
 

@@ -37,7 +37,9 @@ WHERE g.message_id IN (SELECT value FROM json_each(?))
 """
 
 
-def find_tombstones(db: Database, ids: Iterable[str]) -> set[str]:
+def find_tombstones(db: Database, ids: Iterable[str] | None) -> set[str]:
+    if ids is None:
+        return {row[0] for row in db.rows("SELECT message_id FROM tombstone")}
     if not db.value(_ANY_TOMBSTONE):
         return set()
     return {row[0] for row in db.rows(_TOMBSTONES, (json_list(set(ids)),))}
