@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -102,6 +103,27 @@ def test_a_second_clone_joins_and_brings_its_messages(clones: Path) -> None:
     assert "Hull" in run("facts", "list")
     assert not space_file(str(clones / "second")).exists()
     assert json.loads(run("project", "--json"))["space"] == str(clones / "first")
+
+
+def test_a_search_in_a_new_clone_names_the_memory_to_join(clones: Path) -> None:
+    subprocess.run(["git", "clone", "-q", "first", "third"], cwd=clones, check=True)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from recollect.cli import main; main()",
+            "memory",
+            "search",
+            "port",
+        ],
+        cwd=clones / "third",
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert str(clones / "first") in done.stderr
+    assert "recollect project join" in done.stderr
+    assert "import --all" not in done.stderr
 
 
 def test_split_gives_an_empty_memory_and_leaves_the_other_whole(clones: Path) -> None:
