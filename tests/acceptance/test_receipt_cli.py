@@ -269,6 +269,10 @@ def test_an_imported_session_shows_what_its_agents_compactions_lost(tmp_path: Pa
     listed = recollect.text("receipt", transcript.session_id, "--list")
     assert listed.count("Claude Code") == 2
     assert "undone" not in listed
+    refused = recollect.run("undo", transcript.session_id, "--yes")
+    assert refused.returncode == 2
+    assert b"Claude Code compacted" in refused.stderr
+    assert b"only undoes compactions by Recollect" in refused.stderr
     recollect.text("memory", "forget", "--matching", "release branch", "--yes")
     gone = recollect.run("receipt", transcript.session_id)
     assert b"no compaction" in gone.stderr

@@ -318,9 +318,12 @@ def _print_request(memory: Memory, name: str, rebuilt: Rebuilt) -> None:
 async def undo(*, session: str, yes: bool, memory: Memory) -> None:
     """Undo a session's last compaction: its next requests contain the original messages again.
 
+    Compactions that an agent made itself (Claude Code and Codex with hooks) cannot be undone.
+
     A running agent still sends one turn with the summary before the undo takes effect. SESSION is
     an id, an id prefix or a name. Default: the session used last."""
     async with _open_session(memory, session) as (store, name):
+        await _require_own_compaction(store, name)
         # an engine would create a missing store
         if await store.session(name) is None:
             raise _no_session(name)
@@ -340,6 +343,18 @@ async def undo(*, session: str, yes: bool, memory: Memory) -> None:
         click.echo(reason, err=result.undone is None)
     if result.undone is None:
         raise SystemExit(1)
+
+
+async def _require_own_compaction(store: Store, name: str) -> None:
+    from recollect.hosts.inspect.sessions import read_receipts
+
+    hosts = [row["host"] for row in (await read_receipts(store, name)).rows()]
+    if hosts and all(hosts):
+        raise RecollectError(
+            f"{hosts[-1]} compacted {plain_line(name)} itself, and `recollect undo` only undoes "
+            "compactions by Recollect. The messages are still in memory: `recollect memory show "
+            f"{shlex.quote(plain_line(name))}`"
+        )
 
 
 def _no_session(name: str) -> RecollectError:
