@@ -16,6 +16,9 @@ from recollect.adapters.wiring import open_spool
 from recollect.cli import main
 from recollect.core.formats.stored_records import write_batch
 from recollect.core.values.batch import Batch
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.recall import GateVerdict
+from recollect.hosts.inspect.searching import SearchResult
 from recollect.tools import memory_tools
 
 MARKER = "zanzibarquetzal"
@@ -187,6 +190,17 @@ def test_a_score_is_explained_part_by_part(talked: Recollect) -> None:
     shown = talked.text("memory", "search", "payment webhook", "--explain")
     assert "2 of 2 words" in shown
     assert "In a new session, this question would recall" in shown
+    assert f"threshold {told['needed']:.2f}" in shown
+
+
+def test_a_refusal_for_scattered_words_does_not_contradict_its_certainty() -> None:
+    """Both conditions are named: the certainty sufficed, and the words did not."""
+    reason = Reason(Cause.WORDS_APART, certainty=0.916)
+    gate = GateVerdict(open=False, reason=reason, score=0.916, threshold=0.9)
+    result = SearchResult(hits=(), facts=(), gate=gate, notes=(), embedders="")
+    assert result.verdict.startswith("In a new session, this question would recall nothing: ")
+    assert "certainty of 0.91, but no single passage" in result.verdict
+    assert result.verdict.endswith("Certainty of the best answer: 0.91 (threshold 0.90).")
 
 
 async def test_search_explains_a_stored_fact_as_a_turn_treats_it(recollect: Recollect) -> None:

@@ -352,8 +352,8 @@ class Cause(Enum):
         "{certainty:floor} ({threshold:.2f} needed)"
     )
     WORDS_APART = (
-        "no single passage contains enough of the question's words (certainty of an answer in "
-        "memory: {certainty:floor})"
+        "memory has an answer with a certainty of {certainty:floor}, but no single passage has "
+        "enough of the question's words"
     )
     TERMS_LOST = (
         "{terms:a term|{terms} terms} of the question {terms:is|are} in memory, but no longer in "

@@ -46,7 +46,14 @@ class SearchResult:
         if self.gate is None:
             return ""
         would = "would recall" if self.gate.open else "would recall nothing"
-        return f"In a new session, this question {would}: {self.gate.reason}."
+        sentence = f"In a new session, this question {would}: {self.gate.reason}."
+        if self.gate.score is None or self.gate.threshold is None:
+            return sentence
+        if "threshold" in self.gate.reason.numbers:
+            return sentence
+        floored_score = int(self.gate.score * 100) / 100  # as in reasons
+        scores = f"{floored_score:.2f} (threshold {self.gate.threshold:.2f})"
+        return f"{sentence} Certainty of the best answer: {scores}."
 
 
 async def search_memory(
