@@ -125,6 +125,45 @@ def test_new_value_replaces_a_rule() -> None:
     assert "100" in rules[0]
 
 
+@pytest.mark.parametrize(
+    ("rule", "other"),
+    [
+        ("Never touch the billing module without me.", "Never touch the auth module without me."),
+        ("Never delete rows in table users.", "Never delete rows in table orders."),
+        ("Don't store secrets in the repo.", "Don't store builds in the repo."),
+        ("Always run tests with -x.", "Never run tests with -n auto."),
+    ],
+)
+def test_rules_about_different_things_both_hold(rule: str, other: str) -> None:
+    assert len(kept(rule, other)) == 2
+
+
+@pytest.mark.parametrize(
+    ("rule", "task"),
+    [
+        ("Never deploy on Fridays.", "remove the Friday deploys from the calendar page"),
+        ("Never deploy on Fridays.", "Ignore the deploy warnings on Fridays in the log"),
+        ("Never run migrations on prod.", "forget about running migrations, fix the importer."),
+        ("Never run migrations on prod.", "Can we run migrations on prod now?"),
+        ("Never edit the parser.", "Fix the parser test, it no longer needs an edit."),
+    ],
+)
+def test_task_withdraws_no_rule(rule: str, task: str) -> None:
+    assert kept(rule, task) == [rule.rstrip(".")]
+
+
+@pytest.mark.parametrize(
+    "withdrawal",
+    [
+        "Forget the Friday deploy rule.",
+        "Drop the ban of deploys on Fridays.",
+        "You may deploy on Fridays again.",
+    ],
+)
+def test_withdrawals_in_other_words(withdrawal: str) -> None:
+    assert kept("Never deploy on Fridays.", withdrawal) == []
+
+
 def test_other_rules_stay() -> None:
     rules = kept(
         "Commits: lower case, with the ticket in front.",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from recollect.core.rules.text import one_line, statement_spans
-from recollect.core.search.statements import is_standing
+from recollect.core.search.statements import is_order, is_standing
 from recollect.core.search.tokenize import tokenize
 
 MAX_CLAUSE_CHARS: Final = 95
@@ -21,7 +21,7 @@ _MAX_MESSAGE_CHARS: Final = 1_200
 """Longer messages are mostly pasted. The longest prompt of bench week has 155 characters."""
 _MIN_CLAUSE_CHARS: Final = 12
 _SAME_RULE_SHARE: Final = 0.5
-"""A rule replaces an earlier one if they share half of their words."""
+"""A rule can replace an earlier one if they share half of their words."""
 _MIN_SHARED_WORDS: Final = 2
 _FUNCTION_WORDS: Final = frozenset(
     word
@@ -159,10 +159,12 @@ _REPORTS: Final = re.compile(
     r"|\baccording to\b|^\W*[\"“«‘']",
     re.IGNORECASE,
 )
+_OPTION: Final = re.compile(r"(?<!\S)--?\w[\w-]*")
 _QUOTATION: Final = re.compile(r"\"[^\"]*\"|“[^”]*”|«[^»]*»|(?<!\w)'[^']*'(?!\w)|`[^`]*`")
 _WITHDRAWS: Final = re.compile(
     r"^\W*(?:(?:please|ok|okay|and|also|so|let['’]?s)\W+)*(?:drop|forget|scrap|skip|lift|cancel"
-    r"|revoke|ignore|abandon|undo|remove)\b"
+    r"|revoke|ignore|abandon|undo|remove)\b(?=.*\b(?:rules?|bans?|freeze|policy|conventions?"
+    r"|restrictions?|requirement|always|never|every\ time|no\ longer|any\ ?more|again|i\ said)\b)"
     r"|\b(?:no\ longer|not\ any\ ?more|anymore|is\ over|are\ over|after\ all"
     r"|(?:fine|ok|okay|allowed|possible|free)\ again|(?:may|can)\b.{1,80}\b(?:now|again)"
     r"|make\ (?:that|it)\b"
@@ -224,7 +226,8 @@ def standing_rules(messages: Iterable[tuple[float, str]]) -> list[Ruling]:
                     strength = max(rule.strength for rule in withdrawn)
             if strength and not (withdrawn and _NAMES_RULE.search(sentence)):
                 new = replace(_ruling(sentence, strength), said_at=said_at)
-                rules = [rule for rule in rules if not _is_same(rule, new)]
+                changes = bool(_WITHDRAWS.search(sentence))
+                rules = [rule for rule in rules if not _replaces(new, rule, changes=changes)]
                 rules.append(new)
     return rules
 
@@ -300,14 +303,19 @@ def _clause(sentence: str) -> str:
 
 
 def _words(sentence: str) -> frozenset[str]:
-    words = (word for word in tokenize(sentence) if len(word) > 2 or word.isdigit())
-    return frozenset(words) - _FUNCTION_WORDS
+    words = {word for word in tokenize(sentence) if len(word) > 2 or word.isdigit()}
+    return frozenset(words | {*_OPTION.findall(sentence)}) - _FUNCTION_WORDS
 
 
 def _withdrawn_by(sentence: str, rules: Sequence[Ruling]) -> list[Ruling]:
-    if not _WITHDRAWS.search(sentence):
+    if sentence.endswith(("?", "？")) or not _WITHDRAWS.search(sentence):
         return []
     named = _NAMES_RULE.search(sentence)  # "the squash rule"
+    # "Fix the importer, it no longer deploys" is work for now.
+    if is_order(sentence) and not (
+        named or _LASTING.search(sentence) or _STATES_NEW.search(sentence)
+    ):
+        return []
     words = _words(named[1] if named else sentence)
     shared = [len(rule.words & words) for rule in rules]
     most = max(shared, default=0)
@@ -316,7 +324,13 @@ def _withdrawn_by(sentence: str, rules: Sequence[Ruling]) -> list[Ruling]:
     return [rule for rule, count in zip(rules, shared, strict=True) if count == most]
 
 
-def _is_same(old: Ruling, new: Ruling) -> bool:
-    shared = len(old.words & new.words)
+def _replaces(new: Ruling, old: Ruling, *, changes: bool) -> bool:
+    """Return whether a rule takes the place of an earlier one. Rules that each have a word of their
+    own ("the auth module", "the billing module") hold both, unless only numbers differ or the new
+    one says that it changes something."""
     fewer = min(len(old.words), len(new.words))
-    return shared >= max(_MIN_SHARED_WORDS, _SAME_RULE_SHARE * fewer)
+    if len(old.words & new.words) < max(_MIN_SHARED_WORDS, _SAME_RULE_SHARE * fewer):
+        return False
+    differing = old.words ^ new.words
+    is_narrower = old.words <= new.words or new.words <= old.words
+    return changes or is_narrower or all(word.isdigit() for word in differing)
