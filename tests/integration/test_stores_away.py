@@ -430,6 +430,35 @@ async def test_a_store_that_hangs_costs_its_bound_once(
     assert threads() == []
 
 
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+async def test_a_long_deadline_does_not_hide_a_store_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """Also if it hangs only after some trivial queries, while the transcript is being stored."""
+    monkeypatch.setattr("recollect.core.engine.archive.DOUBT_SECONDS", 0.2)
+    archive, store = await asked_often(tmp_path)
+    store.seconds, store.hangs = 3_600, not seconds
+    page = asyncio.create_task(archive.ask(lambda one: one.page(limit=1), seconds=3_600))
+    await asyncio.sleep(seconds)
+    assert not page.done()
+    store.hangs = True
+    assert isinstance(await asyncio.wait_for(page, PATIENCE_SECONDS), Failure)
+    assert isinstance(await archive.ask(lambda one: one.session("s")), Failure)
+    await archive.close()
+
+
+async def test_a_store_that_hangs_while_it_opens_is_noticed(tmp_path: Path) -> None:
+    async def never() -> Store:
+        await asyncio.sleep(3_600)
+        raise AssertionError
+
+    archive = DurableArchive(never, None)
+    archive.open_seconds = 0.5
+    query = archive.ask(lambda one: one.session("s"), seconds=3_600)
+    assert isinstance(await asyncio.wait_for(query, PATIENCE_SECONDS), Failure)
+    await archive.close()
+
+
 class Slow(SQLiteStore):
     """A real store that takes its time to open and to write."""
 

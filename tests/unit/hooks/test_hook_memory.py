@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.unit.hooks.agent_transcripts import ClaudeTranscript, CodexRollout
 
+from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.adapters.wiring import open_memory, open_store
 from recollect.adapters.wiring.models import choose
 from recollect.adapters.wiring.secrets import deployment_secret
@@ -365,6 +366,31 @@ def test_a_memory_that_fails_says_nothing(project: Path) -> None:
 
     (project / "broken.db").write_bytes(b"this is no database at all " * 100)
     run(project, "claude-code", work, **{"store.url": str(project / "broken.db")})
+
+
+def test_a_store_that_hangs_holds_up_no_hook_and_loses_nothing(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs, session = asyncio.Event(), SQLiteStore.session
+
+    async def ask_session(store: SQLiteStore, name: str) -> Any:
+        if hangs.is_set():
+            await asyncio.sleep(3_600)
+        return await session(store, name)
+
+    async def work(hook: Hook, transcript: Transcript) -> None:
+        await talk(hook, transcript, CENTS)
+        hangs.set()
+        transcript.user(PORT)
+        assert await asyncio.wait_for(hook("Stop"), 60.0) == ""
+        hangs.clear()
+        for _ in range(40):
+            await asyncio.sleep(0.2)
+            await hook("Stop")
+
+    monkeypatch.setattr(SQLiteStore, "session", ask_session)
+    run(project, "claude-code", work)
+    assert [text for text in stored_texts(project) if text in (CENTS, PORT)] == [CENTS, PORT]
 
 
 @pytest.mark.parametrize(

@@ -192,14 +192,11 @@ class DurableArchive:
             return Failure(said=self._outage_text(), raised=StoreUnavailable())
 
         limit = self._settings.read_seconds if seconds is None else seconds
-        doubt_seconds = limit / 2
-        if seconds is None and self._store is not None:
-            doubt_seconds = min(DOUBT_SECONDS, doubt_seconds)
+        doubt_seconds = min(limit / 2, self.open_seconds if self._store is None else DOUBT_SECONDS)
         began_at = time.monotonic()
         running = self._tasks.begin(partial(self._run_query, query))
         watching: asyncio.Task[Any] | None = None
-
-        watch = partial(self._watch_query, running, began_at, doubt_seconds, limit - doubt_seconds)
+        watch = partial(self._watch_query, running, began_at, doubt_seconds, limit)
         try:
             if not await done_within(running, doubt_seconds):
                 watching = self._tasks.begin(watch)
@@ -225,16 +222,20 @@ class DurableArchive:
         return answer
 
     async def _watch_query(
-        self, running: asyncio.Task[Any], began_at: float, seconds: float, left_seconds: float
+        self, running: asyncio.Task[Any], began_at: float, seconds: float, limit: float
     ) -> bool:
-        if await done_within(running, began_at + seconds - time.monotonic()):
-            return False
-        ping_seconds = max(0.0, min(left_seconds, PING_SECONDS))
-        ping_result = await attempted(asyncio.wait_for(self._run_on_store(_ping), ping_seconds))
-        if running.done() or not isinstance(ping_result, Failure):
-            return False
-        self._mark_store_down(late("the store", seconds + ping_seconds))
-        return True
+        """Send a trivial query each `seconds`. If one fails, mark the store as down, and return
+        True. Send none that would end after the query's `limit`."""
+        ping_seconds, due_at = min(limit - seconds, PING_SECONDS), began_at + seconds
+        while not await done_within(running, due_at - time.monotonic()):
+            ping_result = await attempted(asyncio.wait_for(self._run_on_store(_ping), ping_seconds))
+            if isinstance(ping_result, Failure) and not running.done():
+                self._mark_store_down(late("the store", time.monotonic() - began_at))
+                return True
+            due_at = time.monotonic() + seconds
+            if due_at + ping_seconds > began_at + limit:
+                break
+        return False
 
     def _mark_store_down(self, failure: Failure) -> None:
         self._store_problem = failure.said
