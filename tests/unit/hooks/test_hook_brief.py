@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,29 @@ def test_prompt_to_continue_also_gets_memories(play: Callable[[Work], None]) -> 
         assert count_text(given) <= BLOCK_TOKENS + count_text(MORE)
 
     play(work)
+
+
+def test_times_are_those_of_the_clock_at_the_time(
+    play: Callable[[Work], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(agent: Agent) -> None:
+        for subject, month in (("importer", "01"), ("dashboard", "07")):
+            past = Session(agent)
+            said_at = {"timestamp": f"2026-{month}-15T10:30:00.000Z"}
+            message = {"role": "user", "content": f"Write the {subject}."}
+            past.transcript.line(type="user", message=message, **said_at)
+            text = {"type": "text", "text": f"The {subject} is written, with tests for all of it."}
+            reply = {"id": subject, "role": "assistant", "model": "x", "content": [text]}
+            past.transcript.line(type="assistant", message=reply, **said_at)
+            await past.hook("SessionEnd", reason="exit")
+        assert "15 Jan 11:30" in await Session(agent).ask("continue with the importer")
+        assert "15 Jul 12:30" in await Session(agent).ask("continue with the dashboard")
+
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        play(work)
+    time.tzset()
 
 
 def test_resumed_session_gets_nothing_that_is_in_its_window(play: Callable[[Work], None]) -> None:

@@ -4,7 +4,6 @@ prompts about time and continuation, and what a subagent's task needs."""
 from __future__ import annotations
 
 import time
-from datetime import datetime, tzinfo
 from typing import Final
 
 from recollect.core.engine import Engine
@@ -28,7 +27,7 @@ _MAX_PASSAGES: Final = 4
 async def session_brief(engine: Engine, session: str, folder: str) -> str:
     """Return the brief for a new session; empty if memory is empty."""
     past = await read_stored_past(engine.parts, without=session, folder=folder)
-    return write_brief(past, zone=_zone(), count_tokens=engine.parts.weigher.text)
+    return write_brief(past, zone=None, count_tokens=engine.parts.weigher.text)
 
 
 async def standing_rules_block(engine: Engine, session: str) -> str:
@@ -42,11 +41,11 @@ async def moment_answer(
 ) -> str:
     """Return the answer to a prompt about time or continuation; empty for other prompts, and if the
     agent's window has what the prompt asks for."""
-    moment = moment_asked(prompt, now=time.time(), zone=_zone())
+    moment = moment_asked(prompt, now=time.time(), zone=None)
     if moment is None or (has_window and moment.kind == "last"):
         return ""
     past = await read_stored_past(engine.parts, without=session, folder=folder)
-    return write_moment(past, moment, zone=_zone())
+    return write_moment(past, moment, zone=None)
 
 
 async def task_context(engine: Engine, session: str, task: str) -> str:
@@ -67,7 +66,3 @@ async def task_context(engine: Engine, session: str, task: str) -> str:
 def _is_said(passage: RecalledPassage) -> bool:
     """Return whether a person or the model said it, and no tool."""
     return passage.role in ("user", "assistant") and passage.speaker in (None, "", passage.role)
-
-
-def _zone() -> tzinfo | None:
-    return datetime.now().astimezone().tzinfo
