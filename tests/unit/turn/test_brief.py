@@ -99,6 +99,59 @@ def test_brief_has_what_the_newest_session_left_open(talk: Talk) -> None:
         assert "zooming by keyboard" in asked(talk.past(), prompt)
 
 
+REPORT = """I traced the duplicate labels to the cache in `labels.py`.
+
+## Changes
+
+1. **`src/labels.py`**: the key includes the terminal, as in `**/*.lbl`.
+
+```sh
+# next step
+make labels
+```
+
+{title}
+
+- I haven't migrated the old entries; run `migrate.py --dry-run` first.
+- The printer driver needs version 4.2.
+
+Let me know if you'd like me to open the request.
+
+**Verification**
+
+- 42 tests passed
+"""
+
+
+@pytest.mark.parametrize("title", ["## Not done", "**Open points**", "Still to do:", "### Next"])
+def test_items_below_a_title_are_open_points(talk: Talk, title: str) -> None:
+    talk.turn("c", NOON + 2 * DAY, "Why are labels printed twice?", REPORT.format(title=title), "a")
+    past = talk.past()
+    points = [point.text for point in open_points(past) if point.turn.session == "c"]
+    assert points == [
+        "I haven't migrated the old entries; run `migrate.py --dry-run` first.",
+        "The printer driver needs version 4.2.",
+    ]
+    assert all(point in brief(past) for point in points)
+    last = asked(past, "where did we leave off?")
+    assert "Changes: - `src/labels.py`: the key includes the terminal, as in `**/*.lbl`." in last
+    assert "make labels" not in last
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "It prints once now.\n\n## Next steps\n\nNone.",
+        "## Remaining\n- [x] the cache\n- ~~the driver~~",
+        "## Open the app\n- press F5\n- log in",
+    ],
+)
+def test_what_is_done_is_no_open_point(answer: str) -> None:
+    talk = Talk()
+    talk.turn("a", NOON, "Fix the labels that are printed twice.", answer, "labels.py")
+    assert open_points(talk.past()) == []
+
+
 def test_brief_stays_within_its_limit(talk: Talk) -> None:
     for number in range(60):
         word = f"module{number} folder{number} area{number}"

@@ -40,6 +40,20 @@ _OPEN: Final = re.compile(
     r"|to-?do\b|remaining|remains\ to|must\ be\ .{1,60}\bbefore\b|open:|missing:|follow[- ]up)",
     re.IGNORECASE | re.VERBOSE,
 )
+# A title such as "Open points:", "What's left:" or "Next:".
+_OPEN_TITLE: Final = re.compile(
+    r"^(?:\W*\b(?:what['’]?s|what\ is|still|things|left|my|the|known))*\W*"
+    r"\b(?:open|missing|left|pending|unfinished|outstanding|to[- ]do|next)"
+    r"(?:\ (?:points?|items?|tasks?|issues?|questions?|work|ends|up))?:$",
+    re.IGNORECASE | re.VERBOSE,
+)
+_DONE: Final = re.compile(
+    r"^\W*(?:none|n/a|nothing(?:\ \w+)?)\W*$|^(?:\[x\]|~~|✅|✔)", re.IGNORECASE | re.VERBOSE
+)
+_CODE: Final = re.compile(r"^ *```.*?(?:^ *```[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
+_TITLE: Final = re.compile(r"^(?:#{1,6} +|(?=\*\*[^*\n]*\*\*:? *$))(.*\w.*)$", re.MULTILINE)
+_BOLD: Final = re.compile(r"(?<![\w*/])\*\*(?=[\w`\"])([^*\n]*[^*\s/])\*\*")
+_NUMBER: Final = re.compile(r"^( *)\d{1,3}[.)] ", re.MULTILINE)
 _DONE_SHARE: Final = 0.5
 """A point is done if one later turn has half of its words, weighted by rarity."""
 _MAX_OPEN_TURNS: Final = 300
@@ -122,6 +136,8 @@ def read_past(
         if current is not None:
             _add_answer(current, segment, folder)
     turns.sort(key=lambda turn: turn.said_at)
+    for turn in turns:
+        turn.outcome = _plain_text(turn.outcome)
     said = [(0.0, text) for text in lasting]
     said += [(turn.said_at, turn.request) for turn in turns]
     return Past(
@@ -167,15 +183,38 @@ def _covers(words: frozenset[str], turn: PastTurn, rarity: dict[str, float]) -> 
     return weight_of(shared, rarity) >= _DONE_SHARE * weight_of(words, rarity) > 0
 
 
-def _open_sentences(outcome: str) -> Sequence[str]:
-    found = []
-    for start, end in sentence_spans(outcome):
-        sentence = one_line(outcome[start:end])
-        if len(sentence) <= _MAX_OPEN_CHARS and (
-            _OPEN.search(sentence) or statement_kind(sentence, by_user=False) == "task"
-        ):
-            found.append(sentence)
-    return found
+def _open_sentences(outcome: str) -> list[str]:
+    """Return the sentences that leave something open, and the items below a title that does."""
+    found: list[str] = []
+    is_open = has_items = False
+    for line in outcome.splitlines():
+        text = one_line(line)
+        is_item = text != " ".join(line.split())
+        leaves_open = _OPEN.search(text) or _OPEN_TITLE.search(text)
+        if text.endswith(":") and (leaves_open or not is_item):
+            is_open, has_items = leaves_open is not None, False
+        elif is_open and text and (is_item or not has_items):
+            found.append(text)
+            is_open, has_items = is_item, is_item
+        elif text:
+            is_open = False
+            found += [sentence for sentence in _sentences(text) if _is_open_sentence(sentence)]
+    return [text for text in found if len(text) <= _MAX_OPEN_CHARS and not _DONE.search(text)]
+
+
+def _sentences(text: str) -> list[str]:
+    return [text[start:end] for start, end in sentence_spans(text)]
+
+
+def _is_open_sentence(sentence: str) -> bool:
+    kind = statement_kind(sentence, by_user=False)
+    return _OPEN.search(sentence) is not None or kind == "task"
+
+
+def _plain_text(markdown: str) -> str:
+    """Drop code blocks, bold type and numbers of items; end titles with a colon."""
+    text = _TITLE.sub(lambda match: f"{match[1].strip(' *#:?')}:", _CODE.sub("", markdown))
+    return _NUMBER.sub(r"\1- ", _BOLD.sub(r"\1", text)).strip()
 
 
 def _add_answer(turn: PastTurn, segment: Segment, folder: str) -> None:
