@@ -172,7 +172,8 @@ _WITHDRAWS: Final = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _NAMES_RULE: Final = re.compile(
-    r"((?:[\w/.'’-]+\ ){1,3})(?:rules?|ban|freeze|policy|convention|restriction|requirement)\b",
+    r"((?:[\w/.'’-]+\ ){1,3})(?:rules?|ban|freeze|policy|convention|restriction|requirement)\b"
+    r"(?:\ (?:about|against|of|on|that)\ (.*))?",
     re.IGNORECASE | re.VERBOSE,
 )
 _STATES_NEW: Final = re.compile(
@@ -316,7 +317,7 @@ def _withdrawn_by(sentence: str, rules: Sequence[Ruling]) -> list[Ruling]:
         named or _LASTING.search(sentence) or _STATES_NEW.search(sentence)
     ):
         return []
-    words = _words(named[1] if named else sentence)
+    words = _words(f"{named[1]} {named[2] or ''}" if named else sentence)
     shared = [len(rule.words & words) for rule in rules]
     most = max(shared, default=0)
     if most < (1 if named else _MIN_SHARED_WORDS):
