@@ -130,7 +130,6 @@ gpg: using RSA key FG5BFXHOWUUE5JGJA4QVWS4K7AKLCJVWW7CCP4NY
 "apkKeyHash": "9Z1QZ7gCc1CRXIOegVQo6Dz03Cmb"
 user auth0|0bb3c0bc4459f698343ecbf9 was merged
 "passwordLastUsed": "2024-06-11T18:02:11+00:00"
-if (password !== confirmPassword2) return
 self.password2 = password2
 if new_password == confirm_password:
 password=2024-11-15T22:19:31+02:00

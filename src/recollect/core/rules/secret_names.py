@@ -53,7 +53,6 @@ _MOST_NAME_CHARS = 48
 _MOST_ARN_CHARS = 80
 _FLAG = re.compile("-|define|global|[密口令]")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-_DIGIT = re.compile("[0-9]")
 
 _PASSWORD_WORDS = words("password passwort passwd pwd passphrase passcode pass pw psk")
 _OTHER_PASSES = words("bypass compass encompass surpass trespass overpass underpass multipass")
@@ -197,10 +196,8 @@ def _read_value(
             return None
         content = content.rstrip(".,:!?)") if kind == "token" else content.rstrip(",;")
         end = start + len(content)
-        if content.isidentifier() and _repeats_name(
-            content, text[name_start : match.end("tail")], match["sign"]
-        ):
-            return None  # a variable: `password != confirmPassword2`, `self.password2 = password2`
+        if content.isidentifier() and text.endswith(content, name_start, match.end("tail")):
+            return None  # a variable: `self.password2 = password2`
     way = _Assignment(
         quoted=quoted,
         alone=quoted or _is_alone(match),
@@ -214,15 +211,6 @@ def _read_value(
         end = token_rest.end() if token_rest is not None and end - start >= 1000 else end
     rule = "assigned-password" if kind == "password" else "assigned-token"
     return SecretMatch(rule, start, end, name_start, end)
-
-
-def _repeats_name(value: str, name: str, sign: str) -> bool:
-    if name.endswith(value):
-        return True
-    if not ("==" in sign or sign.startswith("!")) or _DIGIT.search(value, 0, len(value) - 1):
-        return False
-    last_words = _WORDS.findall(name.rstrip("0123456789"))[-1:]
-    return any(word.lower() in value.lower() for word in last_words)
 
 
 class _Assignment(NamedTuple):
