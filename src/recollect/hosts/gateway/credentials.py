@@ -164,11 +164,10 @@ _KEY_NAME: Final = re.compile(
 )
 """Names under which a server expects a key. Providers give own headers such names too; in others
 such a word stands for a part of a list, or for a token that only the proxy reads."""
-_PROXY_KEYS: Final = (
-    *("cf-access-client-secret", "x-amzn-oidc-accesstoken"),
-    *("x-forwarded-access-token", "x-ms-token-aad-access-token"),
+_PROXY_KEY: Final = re.compile(
+    r"(?:cf-access|x-(?:amzn-oidc|forwarded|ms-token)).*(?:token|secret)"
 )
-"""Headers that hold a key which only a proxy before the gateway reads, whatever its form."""
+"""Headers with a key that only a proxy before the gateway reads, whatever its form."""
 _LOGIN: Final = re.compile(r"(?:sess|at)-|ek_")
 """Beginnings of OpenAI's keys for one login. Programs use such short words for other things too."""
 _LONG_WORD: Final = re.compile(r"[\w.~+/=:-]{20,}")
@@ -222,12 +221,11 @@ def key_providers(headers: Headers, query: str, path: str) -> set[str]:
 
 
 def is_key_of_others(name: str, value: str, own_providers: set[str]) -> bool:
-    """Return whether a header under the name of a key holds one that none of the own providers
-    issued."""
+    """Return whether a header holds a key that no own provider issued."""
     name = name.lower()
-    if name in _PROXY_KEYS:
-        return True
     is_key = name == "x-goog-api-key" or _KEY_NAME.fullmatch(name) is not None
+    if _PROXY_KEY.fullmatch(name):
+        return True
     return is_key and not key_providers([(name, value)], "", "") <= own_providers
 
 
