@@ -502,9 +502,9 @@ def test_without_a_daemon_messages_are_stored_that_take_longer_than_an_agent_wai
     assert asyncio.run(in_store(lab)) == {len(SLOW): 1, len("It says little."): 1}
 
 
-def test_without_a_daemon_few_processes_store_and_no_agent_waits_for_them(lab: Lab) -> None:
+def test_without_a_daemon_few_processes_store_and_few_hooks_wait_for_them(lab: Lab) -> None:
     """While one process masks for long, one more waits, and stores what later hooks report."""
-    environment = {"STUB_NO_UVICORN": "1", "STUB_SLOW_MASKING": "15"}
+    environment = {"STUB_NO_UVICORN": "1", "STUB_SLOW_MASKING": "20"}
     talk, others = Talk(lab), [Talk(lab), Talk(lab)]
     talk.line("user", SLOW)
     assert lab.hook(talk.event(lab, "Stop"), **environment) == {}
@@ -512,7 +512,8 @@ def test_without_a_daemon_few_processes_store_and_no_agent_waits_for_them(lab: L
         talk.line("user", f"The code of door {number} is on the list.")
         began = time.monotonic()
         assert lab.hook(talk.event(lab, "Stop"), **environment) == {}
-        assert time.monotonic() - began < ALONE_SECONDS
+        if number:  # the first of them waits for the process that masks
+            assert time.monotonic() - began < ALONE_SECONDS
         assert len(lab.processes()) <= 2
     for other in others:  # another session has its own waiting process
         other.line("user", "The meeting is on Thursday.")

@@ -47,25 +47,12 @@ def answer_alone(
     event = payload.get("hook_event_name")
     if event in STORING_EVENTS:
         lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        if not _lock_byte(lock, 0):
-            waiter = 1 + crc32(f"{event} {payload.get('transcript_path')}".encode())
-            if not _lock_byte(lock, waiter):
-                return  # a process that waits has not read this transcript yet
-            send(b"")  # the agent does not wait, too
-            send = _drop
-            fcntl.lockf(lock, fcntl.LOCK_EX, 1, 0)
-            fcntl.lockf(lock, fcntl.LOCK_UN, 1, waiter)
+        waiter = 1 + crc32(f"{event} {payload.get('transcript_path')}".encode())
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, waiter)
+        except (BlockingIOError, PermissionError):
+            return  # the process that waits has not read this transcript yet
+        fcntl.lockf(lock, fcntl.LOCK_EX, 1, 0)
+        fcntl.lockf(lock, fcntl.LOCK_UN, 1, waiter)
     signal.alarm(int(2 * FINISH_SECONDS))  # if it hangs
     asyncio.run(answer())
-
-
-def _lock_byte(file: int, offset: int) -> bool:
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
-
-
-def _drop(_: bytes) -> None:
-    """Send nothing, because the agent has its answer."""
