@@ -542,6 +542,56 @@ def a_deleted_and_recreated_folder_without_git(disk: Disk) -> dict[str, str]:
 
 
 @case
+def a_deleted_repository_below_a_folder(disk: Disk) -> dict[str, str]:
+    disk.session(disk.folder("home"))
+    disk.session(disk.repository("home/clients/acme"))
+    shutil.rmtree(disk.root / "home/clients")
+    return {"home/clients/acme/src": "memory 2", "home/clients/other": NEW, "home": A}
+
+
+@case
+def a_deleted_repository_within_another(disk: Disk) -> dict[str, str]:
+    disk.session(disk.repository("mono"))
+    disk.session(disk.repository("mono/client"))
+    shutil.rmtree(disk.root / "mono/client")
+    return {"mono/client": "memory 2", "mono/client/src": "memory 2", "mono/lib": A}
+
+
+@case
+def a_deleted_folder_at_an_earlier_path_of_another(disk: Disk) -> dict[str, str]:
+    disk.session(disk.repository("scratch"))
+    disk.move("scratch", "a")
+    disk.session("a")
+    disk.session(disk.repository("scratch", text="another"))
+    shutil.rmtree(disk.root / "scratch")
+    return {"scratch/api": "memory 2", "scratch": "memory 2", "a": A}
+
+
+@case
+def a_deleted_folder_that_only_one_project_left(disk: Disk) -> dict[str, str]:
+    disk.session(disk.repository("old"))
+    disk.move("old", "a")
+    disk.session("a")
+    return {"old/src": A, "old": A}
+
+
+@case
+def a_path_that_two_projects_left(disk: Disk) -> dict[str, str]:
+    for name in ("a", "b"):
+        disk.session(disk.repository("scratch", text=name))
+        disk.move("scratch", name)
+        disk.session(name)
+    return {"scratch/api": NEW, "a": A, "b": "memory 2"}
+
+
+@case
+def a_deleted_folder_without_git(disk: Disk) -> dict[str, str]:
+    disk.session(disk.folder("notes"))
+    shutil.rmtree(disk.root / "notes")
+    return {"notes": A, "notes/below": NEW}
+
+
+@case
 def an_old_memory_of_a_project(disk: Disk) -> dict[str, str]:
     disk.old_memory(disk.repository("a"))
     disk.git("worktree", "add", "-q", "../wt", folder="a")

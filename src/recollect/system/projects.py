@@ -226,6 +226,9 @@ def find_match(folder: str, *, keep: bool = True) -> Match:
 def _match(registry: Registry, found: ProjectFolder, folder: str) -> tuple[Match, bool]:
     """Find the project in the registry, or add it. Also return whether the registry changed."""
     place, shared = found.place, found.shared
+    deleted = _deleted_project(registry, folder)
+    if deleted is not None:
+        return Match(deleted.space, "folder", deleted), False
     for project in registry.projects:
         if any(_is_same_folder(known, place) for known in project.folders):
             reason = _reason(project, found)
@@ -239,8 +242,7 @@ def _match(registry: Registry, found: ProjectFolder, folder: str) -> tuple[Match
                 return Match(project.space, _reason(project, found), project), True
     before = _project_at(registry, place.path)
     if before is not None and _continues(before, found):
-        is_changed = _update(before, found)
-        return Match(before.space, "path" if place.inode else "folder", before), is_changed
+        return Match(before.space, "path", before), _update(before, found)
     project = _add(registry, found, own_space)
     if before is not None:
         project.joinable = before.space
@@ -273,14 +275,23 @@ def _reason(project: Project, found: ProjectFolder) -> Reason:
 
 def _project_at(registry: Registry, path: str) -> Project | None:
     """Return the project whose folder was last seen at this path."""
-    for project in registry.projects:
-        if any(place.path == path for place in project.folders):
-            return project
-    if os.path.exists(path):
+    projects = reversed(registry.projects)
+    return next((one for one in projects if any(at.path == path for at in one.folders)), None)
+
+
+def _deleted_project(registry: Registry, folder: str) -> Project | None:
+    """Return the project of a deleted folder, of which a transcript speaks: the nearest that was
+    recorded there or, if it is a repository, above. Two that left a path both have no claim to it.
+    """
+    if "\0" in folder:
         return None
-    for project in registry.projects:  # a deleted folder, of which a transcript speaks
-        if any(path == top or path.startswith(f"{top}/") for top in project.paths):
+    own_path = path = os.path.realpath(folder)
+    while not os.path.exists(path):
+        earlier = [project for project in registry.projects if path in project.earlier_paths]
+        project = _project_at(registry, path) or (earlier[0] if len(earlier) == 1 else None)
+        if project is not None and (project.repositories or path == own_path):
             return project
+        path = os.path.dirname(path)
     return None
 
 
@@ -289,7 +300,7 @@ def _continues(project: Project, found: ProjectFolder) -> bool:
     system cannot tell, or it is a new copy of the same history."""
     path, now = found.place.path, found.place
     known = next((place for place in project.folders if place.path == path), None)
-    if known is None or not now.inode or not known.born or not now.born:
+    if known is None or not known.born or not now.born:
         return True
     if known.born == now.born or not project.first_commit or found.repository is None:
         return known.born == now.born
