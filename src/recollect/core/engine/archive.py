@@ -127,7 +127,8 @@ class DurableArchive:
         return self.location != "store"
 
     def trouble(self, *, reported_texts: Container[object] = ()) -> str:
-        """Return the problems of the store and the spool as text, without those in `reported`."""
+        """Return the problems of the store and the spool as text, without those in
+        `reported_texts`."""
         texts = []
         has_waiting = self.spooling and self._spool is not None
         if has_waiting and self._drain_problem and self._drain_problem not in reported_texts:

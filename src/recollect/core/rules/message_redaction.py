@@ -141,7 +141,7 @@ def _json_spans(
 
 
 def _cut_to_string(span: RedactedSpan, offset: int, escaped_text: str) -> RedactedSpan:
-    """Cut the span to the JSON string `written` (at `at`), without splitting an escape."""
+    """Cut the span to the JSON string at `offset`, without splitting an escape."""
     start, end = max(span.start - offset, 0), min(span.end - offset, len(escaped_text))
     if "\\" in escaped_text:
         first, last = _escape_over(escaped_text, start), _escape_over(escaped_text, end)

@@ -356,8 +356,8 @@ def events_of(body: bytes) -> list[Any]:
 def decompress(
     body: bytes, coding: str, *, must_be_complete: bool = True, max_bytes: int = MOST_BYTES
 ) -> bytes:
-    """Decompress a body. Raise FormatError for a damaged body, or with `whole` a cut one, and for
-    one that unpacks to more than `most` bytes."""
+    """Decompress a body. Raise FormatError for one that unpacks to more than `max_bytes`, and with
+    `must_be_complete` for a damaged or incomplete one."""
     names = [name.strip() for name in coding.lower().split(",") if name.strip()]
     if len(names) > MAX_CODINGS:
         raise FormatError(f"a body with {len(names)} content codings is not decompressed")
@@ -378,7 +378,7 @@ def decompress(
 
 
 def _unpack(body: bytes, coding: str, max_bytes: int) -> bytes:
-    """Return the decompressed body, or if it is too large, a little more than `most` bytes of it.
+    """Return the decompressed body, or if it is too large, a little more than `max_bytes` of it.
     The provider would also read what follows a body's end, so nothing may."""
     if coding == "identity":
         return body
@@ -438,7 +438,7 @@ async def begin_reading(
 
 
 async def _begin(chunks: AsyncIterator[bytes], max_bytes: int) -> tuple[bytes, bool]:
-    """Return a body up to its first chunk beyond `most` bytes, and whether that is all of it."""
+    """Return a body up to its first chunk beyond `max_bytes`, and whether that is all of it."""
     first_bytes = bytearray()
     async for chunk in chunks:
         first_bytes += chunk
