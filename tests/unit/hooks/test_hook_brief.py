@@ -112,9 +112,35 @@ def test_forgotten_rule_is_in_no_brief(play: Callable[[Work], None]) -> None:
         space = next(iter(agent.memory.spaces.keys))
         memory = await agent.memory.spaces.get(space)
         await memory.engine.forget(matching="generated parser")  # type: ignore[union-attr]
-        assert "generated parser" not in await Session(agent).start()
+        brief = await Session(agent).start()
+        assert "generated parser" not in brief
+        assert "Write the importer" in brief
 
     play(work)
+
+
+@pytest.mark.parametrize("is_withdrawn", [False, True])
+def test_compacted_session_gets_the_rules_that_hold(
+    play: Callable[[Work], None], *, is_withdrawn: bool
+) -> None:
+    async def work(agent: Agent) -> None:
+        await agent.past_session()
+        session = Session(agent)
+        await session.start()
+        await session.turn("Never rename the exporter.", "I will not rename it.")
+        if is_withdrawn:
+            await session.turn("Drop the generated parser rule.", "Noted, it is dropped.")
+        await session.turn("Write the CSV exporter.", "Done, it is in exporter.py now.")
+        await session.hook("PreCompact", trigger="manual")
+        given = await session.start("compact")
+        assert (RULE.rstrip(".") in rules_in(given)) is not is_withdrawn
+        assert "exporter" not in rules_in(given), "rules of this session are in its summary"
+
+    play(work)
+
+
+def rules_in(text: str) -> str:
+    return text.partition("standing rules:")[2].partition("</detail>")[0]
 
 
 def test_prompts_about_time_are_answered_from_other_sessions(play: Callable[[Work], None]) -> None:

@@ -4,6 +4,7 @@ prompts about time and continuation, and what a subagent's task needs."""
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Final
 
 from recollect.core.engine import Engine
@@ -31,8 +32,10 @@ async def session_brief(engine: Engine, session: str, folder: str) -> str:
 
 
 async def standing_rules_block(engine: Engine, session: str) -> str:
-    """Return the rules of other sessions, for an agent that has just compacted."""
-    past = await read_stored_past(engine.parts, without=session)
+    """Return the rules of other sessions that still hold, for an agent that has just compacted."""
+    past = await read_stored_past(engine.parts, without="")  # this session may withdraw some
+    own = {turn.said_at for turn in past.turns if turn.session == session}
+    past = replace(past, rules=tuple(rule for rule in past.rules if rule.said_at not in own))
     return rules_block(past, engine.parts.weigher.text, COMPACTED_TOKENS)
 
 
