@@ -213,15 +213,12 @@ def benchmarks_page() -> str:
         return "–" if number is None else written(number, cast("Kind", kind))
 
     text = _PLACE.sub(fill, TEMPLATE.read_text("utf-8"))
-    commits = {run["commit"] for run in runs.values()}
-    commit = runs["cost"]["commit"]
-    origin = f"All runs are of commit {commit}."
-    if len(commits) > 1:
-        origin = f"The runs are of {len(commits)} commits."
-    elif not commit:
+    commits = {run["commit"] or "unknown" for run in runs.values()}
+    origin = f"All runs are of commit {commits.pop()}."
+    if commits or "unknown" in origin:
         origin = (
-            "The figures were copied from an earlier page, whose runs did not name their commit. "
-            "`just figures` measures them again."
+            "The runs name their commits. If a run shows `unknown`, its figures were copied from "
+            "an earlier page; `just figures` measures them again."
         )
     rows = [
         f"| [{name}](figures/{name}.json) | `{run['command']}` | {run['commit'] or 'unknown'} "
