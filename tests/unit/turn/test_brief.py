@@ -87,6 +87,30 @@ def test_brief_names_rules_last_session_and_open_points(talk: Talk) -> None:
     assert text.count("store the choice") <= 1
 
 
+@pytest.mark.parametrize(
+    ("prompt", "answer"),
+    [
+        ("The staging API runs on port 8443, behind the proxy.", "Noted: port 8443."),
+        ("Deploy only on Tuesdays.", "Deploys on Tuesdays only."),
+    ],
+)
+def test_session_with_facts_or_rules_only_is_the_last(talk: Talk, prompt: str, answer: str) -> None:
+    talk.turn("c", NOON + 2 * DAY, "hello!", "Hello, what shall we do?")
+    talk.turn("c", NOON + 2 * DAY + 60, prompt, answer)
+    talk.turn("c", NOON + 2 * DAY + 120, "Perfect, thank you. See you tomorrow!", "Bye!")
+    talk.turn("d", NOON + 2 * DAY + 600, "Where did we leave off?", "I do not know.")
+    past = talk.past()
+    for text in (brief(past), asked(past, "where did we leave off?")):
+        assert "Fri 20 Nov 12:01" in text
+        assert answer in text
+        assert "hello" not in text
+
+
+def test_last_session_is_told_by_its_work(talk: Talk) -> None:
+    talk.turn("b", NOON + DAY + 30, "Deploy only on Tuesdays.", "Deploys on Tuesdays only.")
+    assert "Add themes to the settings page" in brief(talk.past())
+
+
 def test_brief_has_what_the_newest_session_left_open(talk: Talk) -> None:
     answer = "The chart is drawn in one pass, and its axes follow the data. " * 3
     answer += "Not done yet: zooming by keyboard. Still missing: a legend."

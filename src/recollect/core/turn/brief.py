@@ -65,8 +65,9 @@ def write_moment(past: Past, moment: Moment, *, zone: tzinfo | None) -> str:
     if moment.kind == "last":
         last = last_turn_of(past)
         if last is not None:
-            line = _last_line(last, zone)
-            lines = [line, *_session_points(past, last.session, line), *_earlier_lines(past, last)]
+            turns = [turn for turn in past.turns if turn.session == last.session]
+            before = [turn for turn in turns if turn is not last and not turn.is_small_talk]
+            lines = _ending_lines(past, _last_line(last, zone), [*before, last])
     elif moment.kind == "open":
         lines = _open_lines(open_points(past), zone)
     elif moment.kind == "day":
@@ -101,8 +102,11 @@ def rule_lines(past: Past, count_tokens: Callable[[str], int], tokens: int) -> l
 
 
 def last_turn_of(past: Past) -> PastTurn | None:
-    """Return the last turn in which something was done or said."""
-    return next((turn for turn in reversed(past.turns) if not turn.is_small_talk), None)
+    """Return the turn that tells most about the end of the last session with more than small talk:
+    its last turn in which work was done, or else its last one."""
+    last = next((turn for turn in reversed(past.turns) if not turn.is_small_talk), None)
+    turns = [turn for turn in past.turns if last is not None and turn.session == last.session]
+    return next((turn for turn in reversed(turns) if not turn.is_short), last)
 
 
 def _block(lines: Iterable[str]) -> str:
@@ -113,30 +117,33 @@ def _block(lines: Iterable[str]) -> str:
 
 def _last_line(turn: PastTurn, zone: tzinfo | None, chars: int = _OUTCOME_CHARS) -> str:
     ended_at = turn.ended_at or turn.said_at
-    return f"{_LAST_NOTE} {_day(ended_at, zone)} {_clock(ended_at, zone)}. {_told(turn, chars)}"
+    return f"{_LAST_NOTE} {_time(ended_at, zone)}. {_told(turn, chars)}"
 
 
 def _told(turn: PastTurn, chars: int = _OUTCOME_CHARS) -> str:
     request = clipped_sentences(turn.request, min(chars, _REQUEST_CHARS)).rstrip(".")
     outcome = f" Outcome: {clipped_sentences(turn.outcome, chars)}" if turn.outcome else ""
     files = f" [edited {', '.join(turn.files[-_MAX_FILES:])}]" if turn.files else ""
-    return f"The user asked: {request}.{outcome}{files}"
+    return f"The user said: {request}.{outcome}{files}"
 
 
-def _earlier_lines(past: Past, last: PastTurn) -> list[str]:
-    earlier = [
-        turn
-        for turn in past.turns
-        if turn.session == last.session and turn is not last and not turn.is_small_talk
+def _ending_lines(past: Past, told: str, turns: Sequence[PastTurn]) -> list[str]:
+    """Add to what is told of the last of a session's turns: what the session left open, and the
+    requests before it."""
+    points = [
+        f"- left open: {clipped_sentences(point.text, _POINT_CHARS)}"
+        for point in open_points(past)
+        if point.turn.session == turns[-1].session and point.text not in told
     ]
-    return [
-        f"- before that: {clipped_sentences(turn.request, _LINE_CHARS)}" for turn in earlier[:-4:-1]
+    before = [
+        f"- before that: {clipped_sentences(turn.request, _LINE_CHARS)}" for turn in turns[-2:-5:-1]
     ]
+    return [told, *points, *before]
 
 
 def _open_lines(points: Sequence[OpenPoint], zone: tzinfo | None) -> list[str]:
     lines = [
-        f"- {_day(point.turn.said_at, zone)}: {clipped_sentences(point.text, _POINT_CHARS)}"
+        f"- {_time(point.turn.said_at, zone)}: {clipped_sentences(point.text, _POINT_CHARS)}"
         for point in points
     ]
     return [_OPEN_NOTE, *lines] if lines else []
@@ -152,7 +159,7 @@ def _day_lines(turns: Sequence[PastTurn], zone: tzinfo | None) -> list[str]:
             clipped_sentences(turn.request, _LINE_CHARS - 10) for turn in session[:3]
         )
         more_note = f"; {len(session) - 3} more" if len(session) > 3 else ""
-        start_text = f"{_day(session[0].said_at, zone)} {_clock(session[0].said_at, zone)}"
+        start_text = _time(session[0].said_at, zone)
         lines.append(f"- {start_text}, the user asked: {requests}{more_note}")
     return lines
 
@@ -177,29 +184,11 @@ def _subject_lines(past: Past, words: frozenset[str], zone: tzinfo | None) -> li
     turns = [turn for turn in sessions[newest] if not turn.is_small_talk] or sessions[newest]
     subject_turns = [turn for turn in turns if words & turn.words] or turns
     last = subject_turns[-1]
-    line = f"{_day(last.said_at, zone)} {_clock(last.said_at, zone)}. {_told(last)}"
-    before = [
-        f"- before that: {clipped_sentences(turn.request, _LINE_CHARS)}"
-        for turn in subject_turns[-2:-5:-1]
-    ]
-    return [line, *_session_points(past, newest, line), *before]
+    return _ending_lines(past, f"{_time(last.said_at, zone)}. {_told(last)}", subject_turns)
 
 
-def _session_points(past: Past, session: str, told: str) -> list[str]:
-    """Return what a session left open and the text before does not tell."""
-    return [
-        f"- left open: {clipped_sentences(point.text, _POINT_CHARS)}"
-        for point in open_points(past)
-        if point.turn.session == session and point.text not in told
-    ]
-
-
-def _day(epoch_seconds: float, zone: tzinfo | None) -> str:
-    return f"{_local(epoch_seconds, zone):%a %d %b}"
-
-
-def _clock(epoch_seconds: float, zone: tzinfo | None) -> str:
-    return f"{_local(epoch_seconds, zone):%H:%M}"
+def _time(epoch_seconds: float, zone: tzinfo | None) -> str:
+    return f"{_local(epoch_seconds, zone):%a %d %b %H:%M}"
 
 
 def _local(epoch_seconds: float, zone: tzinfo | None) -> datetime:

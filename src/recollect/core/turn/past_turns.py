@@ -14,6 +14,7 @@ from typing import Final
 
 from recollect.core.rules.noise import strip_channel_prefix, without_reminders
 from recollect.core.rules.text import one_line, sentence_spans, without_recalled_blocks
+from recollect.core.search.moments import is_about_order
 from recollect.core.search.statements import statement_kind
 from recollect.core.search.tokenize import tokenize
 from recollect.core.turn.rulings import Ruling, standing_rules
@@ -58,7 +59,14 @@ _DONE_SHARE: Final = 0.5
 """A point is done if one later turn has half of its words, weighted by rarity."""
 _MAX_OPEN_TURNS: Final = 300
 """Points of older turns are most likely done or dropped. Not measured; bounds the comparisons."""
-_SMALL_TALK_CHARS: Final = 60
+_SHORT_CHARS: Final = 120
+_POLITE_WORDS: Final = frozenset(
+    tokenize(
+        "thanks thank bye goodbye hi hello hey please good great nice perfect fine cool sure yes no"
+        " ok okay lgtm look looks see later soon tomorrow today morning evening night all now then"
+        " done go ahead continue 谢谢 再见 你好"
+    )
+)
 _MIN_WORD_CHARS: Final = 3
 
 
@@ -75,10 +83,16 @@ class PastTurn:
     ended_at: float = 0.0
 
     @property
-    def is_small_talk(self) -> bool:
+    def is_short(self) -> bool:
         """True if nothing was done and little said."""
-        short = len(self.request) + len(self.outcome) <= 2 * _SMALL_TALK_CHARS
+        short = len(self.request) + len(self.outcome) <= _SHORT_CHARS
         return not self.has_tools and short and not _OPEN.search(self.outcome)
+
+    @property
+    def is_small_talk(self) -> bool:
+        """True if a short turn only greets, thanks or agrees, or asks where the work was left."""
+        is_polite = _POLITE_WORDS.issuperset(tokenize(self.request))
+        return self.is_short and (is_polite or is_about_order(self.request))
 
     @cached_property
     def words(self) -> frozenset[str]:
