@@ -119,6 +119,25 @@ def test_forgotten_rule_is_in_no_brief(play: Callable[[Work], None]) -> None:
     play(work)
 
 
+def test_rule_withdrawn_long_ago_stays_gone(
+    play: Callable[[Work], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.core.engine.past.MAX_SEGMENTS", 6)
+
+    async def work(agent: Agent) -> None:
+        session = Session(agent)
+        await session.start()
+        await session.turn("Always squash the commits before merging from now on.", "Ok.")
+        await session.turn("Drop the squash rule.", "Ok.")
+        for number in range(4):
+            await session.turn(f"Look at file number {number}, please.", IMPORTER * 2)
+        brief = await Session(agent).start()
+        assert "squash" not in brief
+        assert "file number 3" in brief
+
+    play(work)
+
+
 @pytest.mark.parametrize("is_withdrawn", [False, True])
 def test_compacted_session_gets_the_rules_that_hold(
     play: Callable[[Work], None], *, is_withdrawn: bool

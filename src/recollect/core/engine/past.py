@@ -13,7 +13,7 @@ from recollect.core.values.segment import Segment
 
 MAX_SEGMENTS: Final = 3_000
 """The newest messages that are read, about a month of work. Reading them takes a tenth of a second
-(bench week)."""
+(bench week). An older order gives no rule: what withdrew it may be older, too."""
 
 
 async def read_stored_past(parts: EngineParts, *, without: SessionId, folder: str = "") -> Past:
@@ -22,12 +22,7 @@ async def read_stored_past(parts: EngineParts, *, without: SessionId, folder: st
     stored = await parts.store.page(after=2**62, limit=MAX_SEGMENTS, descending=True)
     segments: list[Segment] = [one.segment for one in stored if one.segment.session != without]
     pinned: tuple[str, ...] = ()
-    lasting: tuple[str, ...] = ()
     if isinstance(parts.recaller, StandingRecaller):
         facts = await parts.recaller.standing(without)
         pinned = tuple(fact.text for fact in facts if fact.id is not None)
-        if len(stored) == MAX_SEGMENTS:  # older lasting orders, oldest first
-            lasting = tuple(fact.text for fact in facts if fact.id is None)[::-1]
-    return await asyncio.to_thread(
-        read_past, segments[::-1], folder=folder, pinned=pinned, lasting=lasting
-    )
+    return await asyncio.to_thread(read_past, segments[::-1], folder=folder, pinned=pinned)

@@ -128,11 +128,10 @@ def read_past(
     *,
     folder: str = "",
     pinned: Sequence[str] = (),
-    lasting: Sequence[str] = (),
 ) -> Past:
     """Read the turns and rules from messages in the order in which they arrived. An agent's clock
     may differ from ours, so only requests are sorted by time. Paths are shortened relative to
-    `folder`. `lasting` are orders of the user from before these messages."""
+    `folder`."""
     turns: list[PastTurn] = []
     open_turn: dict[str, PastTurn] = {}
     for segment in segments:
@@ -152,11 +151,8 @@ def read_past(
     turns.sort(key=lambda turn: turn.said_at)
     for turn in turns:
         turn.outcome = _plain_text(turn.outcome)
-    said = [(0.0, text) for text in lasting]
-    said += [(turn.said_at, turn.request) for turn in turns]
-    return Past(
-        turns=tuple(turns), rules=tuple(standing_rules(said)), pinned=tuple(map(one_line, pinned))
-    )
+    rules = standing_rules((turn.said_at, turn.request) for turn in turns)
+    return Past(turns=tuple(turns), rules=tuple(rules), pinned=tuple(map(one_line, pinned)))
 
 
 def typed_text(segment: Segment) -> str:
