@@ -213,6 +213,19 @@ async def test_search_explains_a_stored_fact_as_a_turn_treats_it(recollect: Reco
     assert "fact" in asked["reason"]
 
 
+async def test_a_session_of_wrapped_claude_code_is_listed_by_its_prompt(
+    recollect: Recollect,
+) -> None:
+    """On the wire, Claude Code puts reminders before the first prompt, in the same message."""
+    notes = [f"<system-reminder>\nNote {n} of the agent.\n</system-reminder>" for n in (1, 2)]
+    parts = [{"type": "text", "text": text} for text in (*notes, "Raise the retry limit to 7.")]
+    async with open_memory(store=Path(recollect.url)) as memory:
+        request = {"messages": [{"role": "user", "content": parts}]}
+        await memory.prepare("wrapped", request)
+    (session,) = recollect.json("memory", "sessions")["sessions"]
+    assert session["name"] == "Raise the retry limit to 7."
+
+
 def test_a_segment_is_shown_with_its_neighbours(talked: Recollect) -> None:
     session = talked.json("memory", "show", "work")
     assert len(session["segments"]) == 10

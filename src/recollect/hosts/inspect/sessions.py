@@ -15,6 +15,7 @@ from recollect.adapters.session.files import SessionIndex
 from recollect.core.engine.host_receipts import HOST_KEY
 from recollect.core.formats.json_text import instant
 from recollect.core.formats.stored_records import RecordedCompaction, join_state, read_record
+from recollect.core.rules.noise import without_reminders
 from recollect.core.values.compaction import Receipt
 from recollect.core.values.history import newest_cut
 from recollect.core.values.recall import FILE_SESSIONS
@@ -125,7 +126,7 @@ async def with_titles(store: Store, lines: Sequence[SessionLine]) -> list[Sessio
 
 async def _first_prompt(store: Store, session: str) -> str:
     for stored in await store.page(session=session, limit=_TITLE_MESSAGES):
-        text = stored.segment.text.strip()
+        text = without_reminders(stored.segment.text).strip()
         is_typed = stored.segment.role == "user" and not stored.segment.noise
         if text and is_typed and not text.startswith("<"):  # agents' own notes begin with a tag
             title = plain_line(text[: 4 * TITLE_CHARS])
