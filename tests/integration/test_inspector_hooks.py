@@ -24,6 +24,8 @@ UNTRUE = (
     "byte for byte",
     "Shortened",
     "exact",
+    "Nothing added",
+    "Nothing was added",
 )
 
 
@@ -98,6 +100,8 @@ def test_pages_of_a_hooked_session_say_what_was_added_and_claim_no_more(project:
     for name, words in pages.items():
         assert not [claim for claim in UNTRUE if claim in words], name
     assert "Cost" not in pages["session"]
+    assert "No memories added" in pages["session"]
+    assert "The brief, answers about time" in pages["session"]
     assert "Recollect added" in pages["turn"]
     assert "a reconstruction" in pages["turn"]
     assert "Extended" in pages["turn"] or "Inserted" in pages["turn"]

@@ -321,7 +321,7 @@ def describe_request(rebuilt: Rebuilt) -> str:
     text = f"turn {record.number}, {when(record.at)}, {record.format}, {len(rebuilt.body):,} bytes"
     reasons = ["exact" if rebuilt.exact else "not exact"]
     if rebuilt.is_reconstructed:
-        reasons = ["reconstructed from the agent's transcript, with what the hook added"]
+        reasons = ["reconstructed from the agent's transcript, with the memories for the prompt"]
     if rebuilt.redacted:
         reasons.append(f"masked, or changed in the store: {_join_names(rebuilt.redacted)}")
     if rebuilt.missing:
