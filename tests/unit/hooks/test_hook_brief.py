@@ -37,6 +37,7 @@ class Session:
             **fields,
         }
         answer = await self.agent.memory.answer("claude-code", payload)
+        self.notice = str(answer.get("systemMessage") or "")
         return dict(answer.get("hookSpecificOutput") or {})
 
     async def start(self, source: str = "startup", **fields: Any) -> str:
@@ -71,16 +72,17 @@ class Agent:
 
 
 @pytest.fixture
-def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Work], None]:
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "agent"))
     project = tmp_path / "project"
     (project / ".git").mkdir(parents=True)
     given = {"recall.embedder": "none", "store.url": str(tmp_path / "m.db")}
 
-    def play(work: Work) -> None:
+    def play(work: Work, **settings: bool) -> None:
         async def main() -> None:
-            memory = HookMemory(load_settings(arguments=given, environment={}).settings)
+            arguments = {**given, **settings}
+            memory = HookMemory(load_settings(arguments=arguments, environment={}).settings)
             await work(Agent(project, memory))
             await memory.close()
 
@@ -253,8 +255,13 @@ def test_subagent_gets_rules_and_its_result_is_found(play: Callable[[Work], None
         assert RULE.rstrip(".") in updated["prompt"]
         assert {**updated, "prompt": ""} == {**given, "prompt": ""}
         assert "permissionDecision" not in answer, "the user's permissions decide"
+        added = updated["prompt"].removeprefix(given["prompt"])
+        passages = len(recalled_items(added))
+        expected = f"recollect: {passages} passages, {count_text(added)} tokens for a subagent"
+        assert session.notice == expected, "the user sees that the task has changed"
         bash = {"tool_name": "Bash", "tool_input": {"command": "ls"}}
         assert await session.hook("PreToolUse", **bash) == {}
+        assert session.notice == ""
 
         folder = session.transcript.path.with_suffix("") / "subagents"
         folder.mkdir(parents=True)
@@ -289,3 +296,18 @@ def test_subagent_gets_rules_and_its_result_is_found(play: Callable[[Work], None
         assert "nested quotes" not in await Session(agent).start(), "not the user's last session"
 
     play(work)
+
+
+def test_tasks_and_notices_can_be_left_alone(play: Callable[..., None]) -> None:
+    async def work(agent: Agent) -> None:
+        await agent.past_session()
+        session = Session(agent)
+        task = {"tool_name": "Agent", "tool_input": {"prompt": "Add a case to the parser."}}
+        answers.append((await session.hook("PreToolUse", **task), session.notice))
+
+    answers: list[tuple[dict[str, Any], str]] = []
+    play(work, **{"daemon.tasks": False})
+    play(work, **{"daemon.notices": False})
+    assert answers[0] == ({}, "")
+    assert answers[1][0]["updatedInput"]
+    assert answers[1][1] == ""

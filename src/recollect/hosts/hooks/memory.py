@@ -143,6 +143,9 @@ class HookMemory:
             session.offer = ""
         if self._settings.daemon.notices and isinstance(added, str):
             notices.append(notice_of(added))
+        elif not isinstance(added, str) and self._settings.daemon.notices:
+            task = str(payload["tool_input"]["prompt"])
+            notices.append(f"{notice_of(added['prompt'].removeprefix(task))} for a subagent")
         answer: dict[str, Any] = {}
         if event == "PreToolUse" and added:
             answer["hookSpecificOutput"] = {"hookEventName": event, "updatedInput": added}
@@ -168,7 +171,7 @@ class HookMemory:
             transcript=self._followed(agent, path),
         )
         memory.touch(session_id)
-        if event == "PreToolUse":
+        if event == "PreToolUse" and self._settings.daemon.tasks:
             return await updated_task(memory.engine, session_id, payload) or ""
         if event == "SubagentStop":
             folder = Path(path).parent if Path(path).is_absolute() else None
@@ -397,7 +400,7 @@ class HookMemory:
 
 
 def notice_of(added: str) -> str:
-    """Return the line that shows the user what was added to a prompt."""
+    """Return the line that shows the user what was added."""
     count = len(recalled_items(added))
     return f"recollect: {number_of(count, 'passage')}, {count_text(added)} tokens" if count else ""
 

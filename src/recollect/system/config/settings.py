@@ -556,8 +556,10 @@ class DaemonSettings(Validated):
     idle_seconds: Seconds = 14_400.0
     """Stop the daemon if it has got no request for this long."""
     notices: bool = True
-    """Show one line in the agent when Recollect adds text to a prompt: the number of passages and
-    of tokens. The model does not get the line."""
+    """Show one line in the agent when Recollect adds text to a prompt or to the task of a subagent:
+    the number of passages and of tokens. The model does not get the line."""
+    tasks: bool = True
+    """Add the user's standing rules and memories to the tasks of subagents in Claude Code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
