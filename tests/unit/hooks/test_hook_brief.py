@@ -140,6 +140,24 @@ def test_rule_withdrawn_long_ago_stays_gone(
     play(work)
 
 
+def test_answer_to_another_request_is_no_outcome(play: Callable[[Work], None]) -> None:
+    async def work(agent: Agent) -> None:
+        session = Session(agent)
+        await session.start()
+        await session.turn("Write the importer for bank statements.", IMPORTER)
+        await session.turn("Write a love letter to Zoraida.", "The garden and her eyes. Not sent.")
+        await session.turn("<command-name>/review</command-name>", "The payment module is open.")
+        space = next(iter(agent.memory.spaces.keys))
+        memory = await agent.memory.spaces.get(space)
+        await memory.engine.forget(matching="Zoraida")  # type: ignore[union-attr]
+        brief = await Session(agent).start()
+        assert "Outcome: The importer reads CAMT files" in brief
+        assert "garden" not in brief
+        assert "payment module" not in brief
+
+    play(work)
+
+
 @pytest.mark.parametrize("is_withdrawn", [False, True])
 def test_compacted_session_gets_the_rules_that_hold(
     play: Callable[[Work], None], *, is_withdrawn: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Final
 
 from recollect.core.engine.parts import EngineParts
@@ -21,8 +22,13 @@ async def read_stored_past(parts: EngineParts, *, without: SessionId, folder: st
     are shortened relative to `folder`. Raise StoreError if memory cannot be read."""
     stored = await parts.store.page(after=2**62, limit=MAX_SEGMENTS, descending=True)
     segments: list[Segment] = [one.segment for one in stored if one.segment.session != without]
+    after_gap = frozenset(
+        newer.segment.id for newer, older in pairwise(stored) if newer.sequence > older.sequence + 1
+    )
     pinned: tuple[str, ...] = ()
     if isinstance(parts.recaller, StandingRecaller):
         facts = await parts.recaller.standing(without)
         pinned = tuple(fact.text for fact in facts if fact.id is not None)
-    return await asyncio.to_thread(read_past, segments[::-1], folder=folder, pinned=pinned)
+    return await asyncio.to_thread(
+        read_past, segments[::-1], folder=folder, pinned=pinned, after_gap=after_gap
+    )

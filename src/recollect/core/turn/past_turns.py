@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import log
@@ -19,7 +19,7 @@ from recollect.core.search.statements import statement_kind
 from recollect.core.search.tokenize import tokenize
 from recollect.core.turn.rulings import Ruling, standing_rules
 from recollect.core.values.recall import FILE_SESSIONS
-from recollect.core.values.segment import Segment
+from recollect.core.values.segment import Segment, SegmentId
 
 SUBAGENT_SESSIONS: Final = "agent-"
 """Prefix of the sessions that hold results of subagents."""
@@ -128,17 +128,22 @@ def read_past(
     *,
     folder: str = "",
     pinned: Sequence[str] = (),
+    after_gap: Collection[SegmentId] = (),
 ) -> Past:
     """Read the turns and rules from messages in the order in which they arrived. An agent's clock
     may differ from ours, so only requests are sorted by time. Paths are shortened relative to
-    `folder`."""
+    `folder`. Before the messages `after_gap`, messages were forgotten, perhaps a request whose
+    answer follows."""
     turns: list[PastTurn] = []
     open_turn: dict[str, PastTurn] = {}
     for segment in segments:
         session = segment.session
+        if segment.id in after_gap:
+            open_turn.clear()
         if session.startswith((FILE_SESSIONS, SUBAGENT_SESSIONS)):
             continue
         if segment.role == "user" and segment.tool is None:
+            open_turn.pop(session, None)
             text = typed_text(segment)
             if text:
                 turn = PastTurn(session=session, said_at=segment.said_at, request=text)
