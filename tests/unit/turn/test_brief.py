@@ -6,7 +6,7 @@ import pytest
 
 from recollect.core.rules.tokens import count_text
 from recollect.core.search.moments import moment_asked
-from recollect.core.turn.brief import BRIEF_TOKENS, write_brief, write_moment
+from recollect.core.turn.brief import ANSWER_CHARS, BRIEF_TOKENS, write_brief, write_moment
 from recollect.core.turn.past_turns import Past, open_points, read_past
 from recollect.core.values.message import EntryKey, MessageId, Role
 from recollect.core.values.segment import Segment, SegmentId, Trust
@@ -201,6 +201,23 @@ def test_prompts_about_time_are_answered_by_order(talk: Talk) -> None:
     assert asked(past, "continue with the spaceship") == ""
     left = asked(past, "what's left?")
     assert left.index("store the choice") < left.index("several accounts")
+
+
+def test_day_has_outcomes_files_and_decisions(talk: Talk) -> None:
+    for number in range(4):
+        talk.turn("b", NOON + DAY + 100 + number, f"Which colour is theme {number}?", "Blue.")
+    talk.turn("b", NOON + DAY + 200, "We decided to drop the third theme.", "Two themes then.")
+    text = asked(talk.past(), "what did we do on Thursday?")
+    assert "Three themes are there." in text
+    assert "[edited src/themes.css, src/settings.py]" in text
+    assert "decided to drop the third theme" in text
+    assert "3 more" in text
+    # On a long day, all requests come before outcomes.
+    for number in range(5):
+        talk.turn(f"d{number}", NOON + DAY + 300 + number, f"Sort list {number}.", "Sorted. " * 40)
+    text = asked(talk.past(), "what did we do on Thursday?")
+    assert all(f"Sort list {number}." in text for number in range(5))
+    assert len(text) <= ANSWER_CHARS
 
 
 def test_text_of_others_is_no_rule() -> None:

@@ -150,18 +150,29 @@ def _open_lines(points: Sequence[OpenPoint], zone: tzinfo | None) -> list[str]:
 
 
 def _day_lines(turns: Sequence[PastTurn], zone: tzinfo | None) -> list[str]:
+    """Return a line per session, with as much of the outcomes as fits."""
+    work = [turn for turn in turns if not turn.is_small_talk]
+    sessions = [list(group) for _, group in groupby(work, key=lambda turn: turn.session)]
     lines: list[str] = []
-    for _, turns_of_session in groupby(turns, key=lambda turn: turn.session):
-        session = [turn for turn in turns_of_session if not turn.is_small_talk]
-        if not session:
-            continue
-        requests = "; ".join(
-            clipped_sentences(turn.request, _LINE_CHARS - 10) for turn in session[:3]
-        )
-        more_note = f"; {len(session) - 3} more" if len(session) > 3 else ""
-        start_text = _time(session[0].said_at, zone)
-        lines.append(f"- {start_text}, the user asked: {requests}{more_note}")
+    for chars in (_BRIEF_CHARS, _BRIEF_CHARS // 2, 0):
+        lines = [_session_line(session, zone, chars) for session in sessions]
+        if len(_block(lines)) <= ANSWER_CHARS:
+            break
     return lines
+
+
+def _session_line(session: Sequence[PastTurn], zone: tzinfo | None, chars: int) -> str:
+    """Return a session's requests and outcomes, preferably those with work or a decision."""
+    turns = sorted(session, key=lambda turn: turn.is_short and not turn.decides)[:3]
+    told = [
+        clipped_sentences(turn.request, _LINE_CHARS - 10)
+        + (f" → {clipped_sentences(turn.outcome, chars)}" if chars and turn.outcome else "")
+        for turn in sorted(turns, key=session.index)
+    ]
+    told += [f"{len(session) - 3} more"] if len(session) > 3 else []
+    files = list(dict.fromkeys(file for turn in session for file in turn.files))[-_MAX_FILES:]
+    edited = f" [edited {', '.join(files)}]" if files else ""
+    return f"- {_time(session[0].said_at, zone)}, the user said: {'; '.join(told)}{edited}"
 
 
 def _subject_lines(past: Past, words: frozenset[str], zone: tzinfo | None) -> list[str]:

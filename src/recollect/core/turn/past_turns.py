@@ -89,6 +89,11 @@ class PastTurn:
         return not self.has_tools and short and not _OPEN.search(self.outcome)
 
     @property
+    def decides(self) -> bool:
+        """True if the user states a decision."""
+        return statement_kind(self.request[:_MAX_OPEN_CHARS], by_user=True) == "decision"
+
+    @property
     def is_small_talk(self) -> bool:
         """True if a short turn only greets, thanks or agrees, or asks where the work was left."""
         is_polite = _POLITE_WORDS.issuperset(tokenize(self.request))
