@@ -41,13 +41,18 @@ _ASKS: Final = re.compile(
     r"\?\W*$|"
     + _GREETINGS
     + r"(?:wh(?:at|ich|ere|en|o|y)|how|did|do|any|remind|tell|show|give|list"
-    r"|recap|summari[sz]e|catch|open|remaining|unfinished|to-?dos?)\b|\bwhere\ we\ left\ off\b",
+    r"|recap|summari[sz]e|catch|(?:bring|get)\ me|current|status|open|remaining|unfinished"
+    r"|to-?dos?)\b|\bwhere\ we\ left\ off\b",
     re.IGNORECASE | re.VERBOSE,
 )
 _LEFT_OFF: Final = re.compile(
     r"\bwhere\ (?:did\ (?:we|i|you)\ (?:leave|stop|end|get\ to)|(?:had\ )?(?:we|i)\ (?:left"
     r"|stopped|ended))\b|\bwhere\ (?:were\ (?:we|you)|was\ i|are\ we)\b(?=\W*$|\W+(?:with|on|at|in"
-    r"|now|again|last|yesterday|before)\b)|\bwhat\ were\ (?:we|you)\ (?:doing|working)\b"
+    r"|now|again|last|yesterday|before)\b)"
+    r"|\bwhat\ (?:(?:were|was)\ (?:we|you|i)|(?:we|you|i)\ (?:were|was))\ (?:doing|working)\b"
+    r"|\b(?:catch\ me\ up|(?:bring|get)\ me\ up\ to\ speed)\b|^\W*(?:current\ )?status\W*$"
+    r"|\bwhat(?:['’]?s|\ is)\ (?:the|our)\ (?:current\ )?(?:status|state)"
+    r"(?:\ of\ (?:the|our|my)\ (?:work|project))?(?=\W*$)"
     r"|\blast\ (?:session|time)\b|\b(?:the|our|my)\ (?:very\ )?last\ (?:thing|task|change|step)\b"
     r"|\bwhat\ did\ (?:we|i|you)\ (?:do|change|work\ on|finish)\ last\b",
     re.IGNORECASE | re.VERBOSE,
