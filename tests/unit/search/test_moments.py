@@ -24,6 +24,7 @@ def day(text: str) -> tuple[float, float]:
     [
         ("Where did we leave off?", "last"),
         ("hi, where were we?", "last"),
+        ("where were we yesterday?", "last"),
         ("what was the last thing we did?", "last"),
         ("pick up where we left off", "last"),
         ("What was I working on?", "last"),

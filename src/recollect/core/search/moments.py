@@ -128,7 +128,7 @@ def moment_asked(prompt: str, *, now: float, zone: tzinfo | None) -> Moment | No
     if _OPEN.search(text) and not _subject(_OPEN.sub(" ", rest)):
         return Moment(kind="open")
     if _LEFT_OFF.search(text):
-        words = _subject(_LEFT_OFF.sub(" ", text))
+        words = _subject(_LEFT_OFF.sub(" ", rest))
         return Moment(kind="continue", words=words) if words else Moment(kind="last")
     return None
 
