@@ -1,5 +1,7 @@
 """Standing rules of the user: which sentences state one, in which words, and when it ends."""
 
+import time
+
 import pytest
 
 from recollect.core.turn.rulings import MAX_CLAUSE_CHARS, by_weight, standing_rules
@@ -171,6 +173,21 @@ def test_other_rules_stay() -> None:
         "Drop the squash rule, single commits are fine.",
     )
     assert rules == ["Commits: lower case, with the ticket in front"]
+
+
+def test_documents_of_rules_take_little_time() -> None:
+    messages = [
+        (
+            float(number),
+            "".join(f"Never q{number}x{line} w{number}y{line}.\n" for line in range(45)),
+        )
+        for number in range(200)
+    ]
+    begin = time.process_time()
+    rules = standing_rules(messages)
+    assert time.process_time() - begin < 10.0
+    assert len(rules) <= 300
+    assert rules[-1].said_at == 199.0
 
 
 def test_strong_and_new_rules_come_first() -> None:
