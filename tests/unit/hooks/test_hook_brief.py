@@ -158,6 +158,18 @@ def test_answer_to_another_request_is_no_outcome(play: Callable[[Work], None]) -
     play(work)
 
 
+def test_running_session_is_not_called_ended(play: Callable[[Work], None]) -> None:
+    async def work(agent: Agent) -> None:
+        session = Session(agent)
+        await session.start()
+        await session.turn("Write the importer for bank statements.", IMPORTER)
+        brief = await Session(agent).start()
+        assert "The newest session, last active" in brief
+        assert "ended" not in brief
+
+    play(work)
+
+
 @pytest.mark.parametrize("is_withdrawn", [False, True])
 def test_compacted_session_gets_the_rules_that_hold(
     play: Callable[[Work], None], *, is_withdrawn: bool

@@ -183,7 +183,7 @@ def test_brief_stays_within_its_limit(talk: Talk) -> None:
     text = brief(talk.past())
     assert count_text(text) <= BRIEF_TOKENS
     assert "module59" in text, "the newest rules first"
-    assert "The last session ended" in text
+    assert "The newest session" in text
 
 
 def test_done_points_are_no_longer_open(talk: Talk) -> None:

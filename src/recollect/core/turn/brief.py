@@ -29,7 +29,7 @@ _SAME_SUBJECT: Final = 0.8
 """The newest session continues a subject if it has this share of the best session's words."""
 _KNOWS_SUBJECT: Final = 0.5
 _RULES_NOTE: Final = "For reference, from earlier statements: the user's standing rules:"
-_LAST_NOTE: Final = "The last session ended"
+_LAST_NOTE: Final = "The newest session, last active"
 _OPEN_NOTE: Final = "Left open:"
 
 
