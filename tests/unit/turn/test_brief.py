@@ -63,8 +63,8 @@ def talk() -> Talk:
     return talk
 
 
-def brief(past: Past, **options: int) -> str:
-    return write_brief(past, zone=UTC, count_tokens=count_text, **options)
+def brief(past: Past) -> str:
+    return write_brief(past, zone=UTC, count_tokens=count_text)
 
 
 def asked(past: Past, prompt: str) -> str:

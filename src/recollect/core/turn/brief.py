@@ -11,7 +11,7 @@ from typing import Final
 from recollect.core.formats.recalled_block import defuse_tags
 from recollect.core.rules.text import clipped_sentences
 from recollect.core.search.moments import Moment
-from recollect.core.turn.past_turns import OpenPoint, Past, PastTurn, open_points, weight_of
+from recollect.core.turn.past_turns import Past, PastTurn, open_points, weight_of
 from recollect.core.turn.rulings import by_weight
 from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 
@@ -33,17 +33,11 @@ _LAST_NOTE: Final = "The newest session, last active"
 _OPEN_NOTE: Final = "Left open:"
 
 
-def write_brief(
-    past: Past,
-    *,
-    zone: tzinfo | None,
-    count_tokens: Callable[[str], int],
-    tokens: int = BRIEF_TOKENS,
-) -> str:
+def write_brief(past: Past, *, zone: tzinfo | None, count_tokens: Callable[[str], int]) -> str:
     """Return the brief for a new session; empty if there is nothing to tell."""
     last = last_turn_of(past)
     ending = [] if last is None else [_last_line(last, zone, _BRIEF_CHARS)]
-    left = tokens - count_tokens(_block(ending))
+    left = BRIEF_TOKENS - count_tokens(_block(ending))
     rules = rule_lines(past, count_tokens, left)
     left -= count_tokens("\n".join(rules))
     told = "\n".join(ending)
@@ -69,7 +63,11 @@ def write_moment(past: Past, moment: Moment, *, zone: tzinfo | None) -> str:
             before = [turn for turn in turns if turn is not last and not turn.is_small_talk]
             lines = _ending_lines(past, _last_line(last, zone), [*before, last])
     elif moment.kind == "open":
-        lines = _open_lines(open_points(past), zone)
+        points = [
+            f"- {_time(point.turn.said_at, zone)}: {clipped_sentences(point.text, _POINT_CHARS)}"
+            for point in open_points(past)
+        ]
+        lines = [_OPEN_NOTE, *points] if points else []
     elif moment.kind == "day":
         turns = [turn for turn in past.turns if moment.start <= turn.said_at < moment.end]
         lines = _day_lines(turns, zone)
@@ -141,14 +139,6 @@ def _ending_lines(past: Past, told: str, turns: Sequence[PastTurn]) -> list[str]
     return [told, *points, *before]
 
 
-def _open_lines(points: Sequence[OpenPoint], zone: tzinfo | None) -> list[str]:
-    lines = [
-        f"- {_time(point.turn.said_at, zone)}: {clipped_sentences(point.text, _POINT_CHARS)}"
-        for point in points
-    ]
-    return [_OPEN_NOTE, *lines] if lines else []
-
-
 def _day_lines(turns: Sequence[PastTurn], zone: tzinfo | None) -> list[str]:
     """Return a line per session, with as much of the outcomes as fits."""
     work = [turn for turn in turns if not turn.is_small_talk]
@@ -199,11 +189,7 @@ def _subject_lines(past: Past, words: frozenset[str], zone: tzinfo | None) -> li
 
 
 def _time(epoch_seconds: float, zone: tzinfo | None) -> str:
-    return f"{_local(epoch_seconds, zone):%a %d %b %H:%M}"
-
-
-def _local(epoch_seconds: float, zone: tzinfo | None) -> datetime:
     try:
-        return datetime.fromtimestamp(epoch_seconds, zone)
+        return f"{datetime.fromtimestamp(epoch_seconds, zone):%a %d %b %H:%M}"
     except (OverflowError, OSError, ValueError):
-        return datetime.fromtimestamp(0, zone)
+        return "at an unknown time"

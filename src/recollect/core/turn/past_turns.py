@@ -181,7 +181,8 @@ def open_points(past: Past) -> list[OpenPoint]:
         later = past.turns[len(past.turns) - back :]
         for sentence in _open_sentences(turn.outcome):
             words = words_of(sentence)
-            if not any(_covers(words, done, rarity) for done in later):
+            least = _DONE_SHARE * weight_of(words, rarity)
+            if not any(weight_of(words & done.words, rarity) >= least > 0 for done in later):
                 points.append(OpenPoint(text=sentence, turn=turn))
     return points
 
@@ -196,11 +197,6 @@ def weight_of(words: Iterable[str], rarity: dict[str, float]) -> float:
     """Return the sum of the words' weights. A word of no turn weighs as much as the rarest."""
     rarest = max(rarity.values(), default=1.0)
     return sum(rarity.get(word, rarest) for word in words)
-
-
-def _covers(words: frozenset[str], turn: PastTurn, rarity: dict[str, float]) -> bool:
-    shared = words & turn.words
-    return weight_of(shared, rarity) >= _DONE_SHARE * weight_of(words, rarity) > 0
 
 
 def _open_sentences(outcome: str) -> list[str]:
@@ -218,17 +214,11 @@ def _open_sentences(outcome: str) -> list[str]:
             is_open, has_items = is_item, is_item
         elif text:
             is_open = False
-            found += [sentence for sentence in _sentences(text) if _is_open_sentence(sentence)]
+            for start, end in sentence_spans(text):
+                kind = statement_kind(text[start:end], by_user=False)
+                if kind == "task" or _OPEN.search(text[start:end]):
+                    found.append(text[start:end])
     return [text for text in found if len(text) <= _MAX_OPEN_CHARS and not _DONE.search(text)]
-
-
-def _sentences(text: str) -> list[str]:
-    return [text[start:end] for start, end in sentence_spans(text)]
-
-
-def _is_open_sentence(sentence: str) -> bool:
-    kind = statement_kind(sentence, by_user=False)
-    return _OPEN.search(sentence) is not None or kind == "task"
 
 
 def _plain_text(markdown: str) -> str:
@@ -244,17 +234,10 @@ def _add_answer(turn: PastTurn, segment: Segment, folder: str) -> None:
             turn.outcome = segment.text.strip()
         return
     turn.has_tools = True
-    if segment.role != "assistant" or not _EDITS.search(segment.tool + segment.text[:400]):
-        return
-    for match in _PATHS.finditer(segment.text) if _is_edit(segment) else ():
+    is_edit = _EDITS.search(segment.tool) or "*** Begin Patch" in segment.text
+    for match in _PATHS.finditer(segment.text) if is_edit and segment.role == "assistant" else ():
         path = _short_path(match[1] or match[2], folder)
-        if path in turn.files:
-            turn.files.remove(path)
-        turn.files.append(path)
-
-
-def _is_edit(segment: Segment) -> bool:
-    return bool(_EDITS.search(segment.tool or "")) or "*** Begin Patch" in segment.text
+        turn.files = [*(file for file in turn.files if file != path), path]
 
 
 def _short_path(path: str, folder: str) -> str:
