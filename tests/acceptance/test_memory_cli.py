@@ -200,7 +200,7 @@ def test_a_refusal_for_scattered_words_does_not_contradict_its_certainty() -> No
     result = SearchResult(hits=(), facts=(), gate=gate, notes=(), embedders="")
     assert result.verdict.startswith("In a new session, this question would recall nothing: ")
     assert "certainty of 0.91, but no single passage" in result.verdict
-    assert result.verdict.endswith("Certainty of the best answer: 0.91 (threshold 0.90).")
+    assert result.verdict.endswith("Certainty 0.91, threshold 0.90.")
 
 
 async def test_search_explains_a_stored_fact_as_a_turn_treats_it(recollect: Recollect) -> None:

@@ -271,7 +271,7 @@ def test_an_imported_session_shows_what_its_agents_compactions_lost(tmp_path: Pa
     assert "undone" not in listed
     refused = recollect.run("undo", transcript.session_id, "--yes")
     assert refused.returncode == 2
-    assert b"Claude Code compacted" in refused.stderr
+    assert b"Claude Code compacted this session itself" in refused.stderr
     assert b"only undoes compactions by Recollect" in refused.stderr
     recollect.text("memory", "forget", "--matching", "release branch", "--yes")
     gone = recollect.run("receipt", transcript.session_id)

@@ -12,7 +12,7 @@ import shutil
 import socket
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import click
@@ -38,7 +38,6 @@ from recollect.system.config.fields import setting_text
 from recollect.system.config.trust import read_project_file
 from recollect.system.places import models_folders, user_settings_file
 from recollect.system.plain_text import number_of, size_text
-from recollect.system.projects import find_project
 from recollect.system.telemetry import logging_to
 
 if TYPE_CHECKING:
@@ -79,12 +78,8 @@ def doctor(*, file: Path | None, openclaw: Path | None, with_settings: bool, as_
         click.echo(f"recollect doctor: {problem}", err=True)
         raise SystemExit(2) from None
     settings = loaded_settings.settings
-    checks = [
-        *check_machine(loaded_settings),
-        *_check_hooks(),
-        _check_store(settings),
-        _check_provider(settings),
-    ]
+    checks = [*check_machine(loaded_settings), *_check_hooks()]
+    checks += [_check_store(settings), _check_provider(settings)]
     if as_json:
         print_json(
             {
@@ -124,6 +119,8 @@ def _setting_json(loaded_settings: LoadedSettings, path: str) -> dict[str, Any]:
 
 
 def _print_settings(loaded_settings: LoadedSettings) -> None:
+    from recollect.hosts.hooks.memory import BLOCK_TOKENS
+
     changed = 0
     click.echo()
     for path, key in config.setting_keys().items():
@@ -136,6 +133,10 @@ def _print_settings(loaded_settings: LoadedSettings) -> None:
         click.echo(f"● {path} = {setting_text(value)}   ({note})")
     preset = loaded_settings.settings.preset
     click.echo(f'\n{len(config.setting_keys())} settings, {changed} changed; preset "{preset}"')
+    click.echo(
+        "Hooks always use recall.sparing = true, recall.standing_tokens = 0 and a "
+        f"recall.hard_cap_tokens of at most {BLOCK_TOKENS}."
+    )
     for notice in loaded_settings.notices:
         click.echo(f"! {notice.key}: {notice.message}")
 
@@ -148,27 +149,21 @@ def _presentable(path: str, value: Any) -> Any:
 
 
 def _check_hooks() -> Iterator[Check]:
-    """Check that the programs exist that the hooks in the agents' settings run."""
     from recollect.hosts.hooks.install import find_hooks
-    from recollect.hosts.hooks.transcript_file import AgentName
 
-    project, has_hooks = Path(find_project(str(Path.cwd())).place.path), False
-    for agent in get_args(AgentName):
-        try:
-            program_by_file = find_hooks(agent, project)
-        except RecollectError as problem:
-            yield Check("hooks", "note", str(problem), "correct the file, or remove it")
-            continue
-        for path, program in program_by_file.items():
-            has_hooks, option = True, " --project" * path.is_relative_to(project)
-            if shutil.which(program):
-                yield Check("hooks", "ok", f"{agent} runs {program}, as set in {path}")
-            else:
-                text = f"{path} runs {program}, which does not exist: nothing is stored"
-                yield Check("hooks", "broken", text, f"recollect install {agent}{option}")
-    if not has_hooks:
-        text = "not installed; `recollect install claude-code` or `codex` adds a memory"
-        yield Check("hooks", "ok", text)
+    try:
+        found = find_hooks()
+    except RecollectError as problem:
+        yield Check("hooks", "note", str(problem), "correct that file")
+        return
+    if not found:
+        yield Check("hooks", "ok", "not installed; `recollect install claude-code` or `codex` does")
+    for path, program, arguments in found:
+        if shutil.which(program):
+            yield Check("hooks", "ok", f"{path} runs {program}")
+        else:
+            text = f"{path} runs {program}, which does not exist: nothing is stored"
+            yield Check("hooks", "broken", text, f"recollect install {arguments}")
 
 
 def _check_store(settings: Settings) -> Check:

@@ -25,13 +25,7 @@ from recollect.errors import RecollectError
 from recollect.hosts import require_extra
 from recollect.system.config import Settings, load_settings
 from recollect.system.plain_text import harmless, number_of
-from recollect.system.projects import (
-    find_project,
-    offer_memory,
-    project_space,
-    shown_space,
-    space_named,
-)
+from recollect.system.projects import offer_memory, project_space, shown_space, space_named
 from recollect.system.telemetry import logging_to
 
 if TYPE_CHECKING:
@@ -148,17 +142,13 @@ def _report_hooks(agent: str) -> None:
     """Warn if the agent also has hooks, which store messages without what `wrap` sees in them."""
     from recollect.hosts.hooks.install import find_hooks
 
-    agent = "claude-code" if agent == "claude" else agent
-    if agent not in ("claude-code", "codex"):
-        return
-    project = Path(find_project(str(Path.cwd())).place.path)
     with suppress(RecollectError):  # `doctor` reports it
-        for path in find_hooks("codex" if agent == "codex" else "claude-code", project):
-            option = " --project" * path.is_relative_to(project)
-            _report(
-                f"{agent} also has Recollect's hooks ({path}), so messages are stored twice. "
-                f"Use only one of them: `recollect uninstall {agent}{option}` removes the hooks"
-            )
+        for path, _, arguments in find_hooks():
+            if arguments.startswith(agent):
+                _report(
+                    f"{agent} also has Recollect's hooks ({path}), so messages are stored twice. "
+                    f"Use only one of them: `recollect uninstall {arguments}` removes the hooks"
+                )
 
 
 def settings_for_wrap(

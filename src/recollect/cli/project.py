@@ -31,8 +31,8 @@ def project(context: click.Context, *, as_json: bool) -> None:
         return
     _finish_moves()
     folder = str(Path.cwd())
-    projects.learn_history(folder, seconds=_HISTORY_SECONDS)
-    match, joinable = projects.find_match(folder, keep=False), projects.find_joinable(folder)
+    joinable = projects.find_joinable(folder, seconds=_HISTORY_SECONDS)
+    match = projects.find_match(folder, keep=False)
     folders = [place.path for place in match.project.folders]
     description: dict[str, Any] = {
         "name": projects.shown_space(match.space),
@@ -63,8 +63,7 @@ def join(*, name: str | None, yes: bool) -> None:
     _finish_moves()
     folder, joinable = str(Path.cwd()), None
     if name is None:
-        projects.learn_history(folder, seconds=_HISTORY_SECONDS)
-        joinable = projects.find_joinable(folder)
+        joinable = projects.find_joinable(folder, seconds=_HISTORY_SECONDS)
         if joinable is None:
             raise RecollectError(
                 "no other memory is known to belong to this folder: name one (`recollect space "

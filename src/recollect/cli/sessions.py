@@ -34,6 +34,7 @@ from recollect.errors import FormatError, RecollectError
 from recollect.hosts.inspect.sessions import (
     engine_without_models,
     list_stored_sessions,
+    read_receipts,
     resolve_session,
 )
 from recollect.system import config
@@ -189,8 +190,6 @@ async def receipt(*, session: str, number: int | None, lists_all: bool, memory: 
     """Show what a compaction kept, what can be recalled, and what is lost.
 
     SESSION is an id, an id prefix or a name. Default: the session used last."""
-    from recollect.hosts.inspect.sessions import read_receipts
-
     async with _open_session(memory, session, spool="reported") as (store, name):
         receipts = await read_receipts(store, name)
     if lists_all:
@@ -323,7 +322,12 @@ async def undo(*, session: str, yes: bool, memory: Memory) -> None:
     A running agent still sends one turn with the summary before the undo takes effect. SESSION is
     an id, an id prefix or a name. Default: the session used last."""
     async with _open_session(memory, session) as (store, name):
-        await _require_own_compaction(store, name)
+        rows = (await read_receipts(store, name)).rows()
+        if rows and all(row["host"] for row in rows):
+            raise RecollectError(
+                f"{rows[-1]['host']} compacted this session itself, and `recollect undo` only "
+                "undoes compactions by Recollect. The messages are still in memory"
+            )
         # an engine would create a missing store
         if await store.session(name) is None:
             raise _no_session(name)
@@ -343,18 +347,6 @@ async def undo(*, session: str, yes: bool, memory: Memory) -> None:
         click.echo(reason, err=result.undone is None)
     if result.undone is None:
         raise SystemExit(1)
-
-
-async def _require_own_compaction(store: Store, name: str) -> None:
-    from recollect.hosts.inspect.sessions import read_receipts
-
-    hosts = [row["host"] for row in (await read_receipts(store, name)).rows()]
-    if hosts and all(hosts):
-        raise RecollectError(
-            f"{hosts[-1]} compacted {plain_line(name)} itself, and `recollect undo` only undoes "
-            "compactions by Recollect. The messages are still in memory: `recollect memory show "
-            f"{shlex.quote(plain_line(name))}`"
-        )
 
 
 def _no_session(name: str) -> RecollectError:

@@ -27,20 +27,12 @@ from recollect.core.formats.json_text import when as when
 from recollect.core.values.fact import MadeBy
 from recollect.core.values.segment import SPEAKERS, Trust
 from recollect.errors import RecollectError
-from recollect.system import config
+from recollect.system import config, projects
 from recollect.system.config.fields import read_age
 from recollect.system.plain_text import harmless, number_of, plain_line
 from recollect.system.plain_text import size_text as size_text
 from recollect.system.progress import ShownProgress as ShownProgress
-from recollect.system.projects import (
-    chat_space,
-    find_joinable,
-    find_project,
-    learn_history,
-    project_space,
-    shown_space,
-    space_named,
-)
+from recollect.system.projects import chat_space, project_space, shown_space, space_named
 
 if TYPE_CHECKING:
     from recollect.adapters.stores.spool import FileSpool
@@ -153,21 +145,18 @@ class Memory:
         if not self.space:
             await self.choose()
         if not self.create and self.url is None and not is_stored(None, self.space):
-            folder, joinable = str(Path.cwd()), None
+            folder = str(Path.cwd())
             if self.space in (project_space(folder, keep=False), folder):
-                if find_project(folder).repository is not None:
-                    learn_history(folder)
-                    joinable = find_joinable(folder)
-                if joinable is not None:
-                    raise RecollectError(
-                        f"this folder has no memory yet. {plain_line(joinable.name)} has one that "
-                        "may belong to this project: use it here with `recollect project join`"
-                    )
-                raise RecollectError(
-                    "this folder has no memory yet. Fill one with `recollect import --all` or "
-                    "`recollect install claude-code`, or pick another with --space (`recollect "
-                    "space list`)"
+                hint = (
+                    "Fill one with `recollect import --all` or `recollect install claude-code`, or "
+                    "pick another with --space (`recollect space list`)"
                 )
+                if joinable := projects.find_joinable(folder):
+                    hint = (
+                        f"{plain_line(joinable.name)} may belong to this project: use it here with "
+                        "`recollect project join`"
+                    )
+                raise RecollectError(f"this folder has no memory yet. {hint}")
         store = await open_store(
             self.url,
             space=self.space,

@@ -397,9 +397,10 @@ def learn_history(folder: str, *, seconds: float = HISTORY_SECONDS) -> None:
         project.origin, project.first_commit = origin, first
 
 
-def find_joinable(folder: str) -> Project | None:
+def find_joinable(folder: str, *, seconds: float = HISTORY_SECONDS) -> Project | None:
     """Return an older project whose memory may belong to this folder: one with the same origin and
     the same first commit, the repository of this worktree, or the last folder at this path."""
+    learn_history(folder, seconds=seconds)
     project, until = find_match(folder).project, time.monotonic() + HISTORY_SECONDS
     for other in _read().projects if project.first_commit else ():
         if not other.first_commit and other.folders and time.monotonic() < until:
@@ -419,7 +420,6 @@ def find_joinable(folder: str) -> Project | None:
 
 def offer_memory(folder: str) -> str:
     """Return a line that offers the memory of another clone, once; else ""."""
-    learn_history(folder)
     project, other = find_match(folder).project, find_joinable(folder)
     if other is None or other.space in project.offered:
         return ""

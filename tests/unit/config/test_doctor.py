@@ -53,7 +53,7 @@ def test_hooks_whose_program_is_gone_are_a_problem(
     program.chmod(0o700)
     path = settings_file("claude-code", "project", project)
     carry_out(plan_install("claude-code", path, shlex.quote(str(program))))
-    assert f"✓ hooks: claude-code runs {program}, as set in {path}" in run().stdout
+    assert f"✓ hooks: {path} runs {program}" in run().stdout
     program.unlink()
     result = run()
     assert result.exit_code == 1

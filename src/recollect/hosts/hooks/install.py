@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, product
 from math import inf
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -22,6 +23,7 @@ from recollect.errors import RecollectError
 from recollect.hosts.gateway.agents import write_configuration
 from recollect.hosts.hooks.transcript_file import AgentName
 from recollect.system.places import claude_code_folder, codex_folder, data_home
+from recollect.system.projects import find_project
 
 InstallScope: TypeAlias = Literal["user", "project"]
 COMMAND_SECONDS: Final = 15  # not measured; bounds how long an agent waits for a hook
@@ -110,16 +112,17 @@ def is_ours(entry: Any) -> bool:
     return all(_OUR_COMMAND.search(str(command)) for command in commands)
 
 
-def find_hooks(agent: AgentName, project: Path) -> dict[Path, str]:
-    """Return the settings files with Recollect's hooks that apply in a project, and the program
-    that the hooks run. Raise RecollectError if a file cannot be read."""
-    program_by_file: dict[Path, str] = {}
-    for scope in get_args(InstallScope):
+def find_hooks() -> list[tuple[Path, str, str]]:
+    """Return the settings files with Recollect's hooks that apply in this folder: each with the
+    hooks' program, and the arguments that `recollect install` needs to write them."""
+    found, project = [], Path(find_project(str(Path.cwd())).place.path)
+    for agent, scope in product(get_args(AgentName), get_args(InstallScope)):
         path = settings_file(agent, scope, project)
-        for entries in _parse(path, _text(path) or "").get("hooks", {}).values():
-            for entry in filter(is_ours, entries):
-                program_by_file[path] = shlex.split(entry["hooks"][0]["command"])[0]
-    return program_by_file
+        entries = chain(*_parse(path, _text(path) or "").get("hooks", {}).values())
+        if entry := next(filter(is_ours, entries), None):
+            program = shlex.split(entry["hooks"][0]["command"])[0]
+            found.append((path, program, agent + " --project" * (scope == "project")))
+    return found
 
 
 def plan_install(agent: AgentName, path: Path, command: str) -> InstallPlan:

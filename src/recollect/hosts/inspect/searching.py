@@ -47,13 +47,10 @@ class SearchResult:
             return ""
         would = "would recall" if self.gate.open else "would recall nothing"
         sentence = f"In a new session, this question {would}: {self.gate.reason}."
-        if self.gate.score is None or self.gate.threshold is None:
-            return sentence
-        if "threshold" in self.gate.reason.numbers:
-            return sentence
-        floored_score = int(self.gate.score * 100) / 100  # as in reasons
-        scores = f"{floored_score:.2f} (threshold {self.gate.threshold:.2f})"
-        return f"{sentence} Certainty of the best answer: {scores}."
+        if self.gate.score and self.gate.threshold and "threshold" not in self.gate.reason.numbers:
+            score = int(self.gate.score * 100) / 100  # rounded down, as in reasons
+            sentence += f" Certainty {score:.2f}, threshold {self.gate.threshold:.2f}."
+        return sentence
 
 
 async def search_memory(
