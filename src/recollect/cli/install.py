@@ -132,6 +132,7 @@ def _change(agent: str, *, project: bool, dry_run: bool, as_json: bool, remove: 
         click.echo(f"There are no Recollect hooks in {printable(path)}.")
     elif remove:
         click.echo(f"{'Removed' if plan.after is None else 'Restored'} {printable(path)}.")
+        click.echo("A running daemon stops when it is idle, or now: recollect daemon stop")
     elif dry_run:
         click.echo(f"{printable(path)} stays as it is.")
     else:

@@ -238,7 +238,7 @@ def test_without_a_record_commands_tell_ours(home: Path, project: Path) -> None:
     run(install, "claude-code", "--project")
     for record in (home / "home" / "hooks").iterdir():
         record.unlink()
-    run(uninstall, "claude-code", "--project")
+    assert "recollect daemon stop" in run(uninstall, "claude-code", "--project")
     assert json.loads(path.read_text()) == {"hooks": {"Stop": [OTHER]}}
 
 
