@@ -81,17 +81,13 @@ def doctor(*, file: Path | None, openclaw: Path | None, with_settings: bool, as_
     checks = [*check_machine(loaded_settings), *_check_hooks()]
     checks += [_check_store(settings), _check_provider(settings)]
     if as_json:
+        keys, notices = config.setting_keys(), loaded_settings.notices
         print_json(
             {
                 "checks": [asdict(check) for check in checks],
                 "preset": settings.preset,
-                "settings": {
-                    key: _setting_json(loaded_settings, key) for key in config.setting_keys()
-                },
-                "notices": [
-                    {"key": notice.key, "message": notice.message}
-                    for notice in loaded_settings.notices
-                ],
+                "settings": {key: _setting_json(loaded_settings, key) for key in keys},
+                "notices": [{"key": notice.key, "message": notice.message} for notice in notices],
             }
         )
     else:
@@ -137,6 +133,7 @@ def _print_settings(loaded_settings: LoadedSettings) -> None:
         "Hooks always use recall.sparing = true, recall.standing_tokens = 0 and a "
         f"recall.hard_cap_tokens of at most {BLOCK_TOKENS}."
     )
+    click.echo("Hooks always use recall.sparing = true and recall.standing_tokens = 0.")
     for notice in loaded_settings.notices:
         click.echo(f"! {notice.key}: {notice.message}")
 

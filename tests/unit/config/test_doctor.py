@@ -10,7 +10,8 @@ from tests.trusted_settings import write_trusted
 
 from recollect.cli.doctor import doctor
 from recollect.hosts.hooks.install import carry_out, plan_install, settings_file
-from recollect.system.config import setting_keys
+from recollect.hosts.hooks.memory import HookMemory
+from recollect.system.config import load_settings, setting_keys
 
 pytestmark = pytest.mark.usefixtures("usual_deadlines")
 
@@ -59,6 +60,14 @@ def test_hooks_whose_program_is_gone_are_a_problem(
     assert result.exit_code == 1
     assert f"✗ hooks: {path} runs {program}, which does not exist" in result.stdout
     assert "→ recollect install claude-code --project" in result.stdout
+
+
+def test_settings_that_hooks_override_are_named() -> None:
+    hooks = HookMemory(load_settings().settings)
+    recall = hooks._settings.recall
+    assert (recall.sparing, recall.standing_tokens) == (True, 0)
+    shown = run("--settings").stdout
+    assert "Hooks always use recall.sparing = true and recall.standing_tokens = 0." in shown
 
 
 def test_json_has_every_key_and_the_notices(monkeypatch: pytest.MonkeyPatch) -> None:
