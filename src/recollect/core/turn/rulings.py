@@ -37,68 +37,60 @@ _FUNCTION_WORDS: Final = frozenset(
 )
 """Words that many rules share, whatever they are about."""
 
-_LASTING: Final = re.compile(
+
+def _shape(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE | re.VERBOSE)
+
+
+_LASTING: Final = _shape(
     r"\b(?:from\ (?:now|here)\ on|going\ forward|in\ (?:the\ )?future|as\ a\ rule|every\ time"
-    r"|each\ time|whenever|always|never|under\ no\ circumstances|at\ all\ times|no\ exceptions?)\b",
-    re.IGNORECASE | re.VERBOSE,
+    r"|each\ time|whenever|always|never|under\ no\ circumstances|at\ all\ times|no\ exceptions?)\b"
 )
 # "It always fails", "he never came", "always worked": what happens, not what shall be done.
-_NARRATES: Final = re.compile(
+_NARRATES: Final = _shape(
     r"\b(?:it|this|that|he|she|they|which|who|i|there|nobody|somebody|someone)['’]?(?:s|d|ve)?"
     r"\ (?:\w+\ )?(?:always|never)\b"
     r"|(?<!are\ )(?<!is\ )(?<!be\ )\b(?:always|never)\ \w+(?:ed|(?<![su])s)\b"
-    r"|\b(?:was|were|had|has|did|would)\ (?:always|never)\b|\bnever\ ?mind\b|\bas\ always\b",
-    re.IGNORECASE | re.VERBOSE,
+    r"|\b(?:was|were|had|has|did|would)\ (?:always|never)\b|\bnever\ ?mind\b|\bas\ always\b"
 )
-_FORBIDS: Final = re.compile(
+_FORBIDS: Final = _shape(
     r"^\W*(?:(?:please|also|and|but|so|you|we)\ )*"
     r"(?:(?:do\ not|don['’]?t|avoid|stop|hands\ off|stay\ away\ from|keep\ out\ of"
-    r"|(?:may|must|can|shall|should)(?:\ not|n['’]t|not|\ never|\ only))\b)",
-    re.IGNORECASE | re.VERBOSE,
+    r"|(?:may|must|can|shall|should)(?:\ not|n['’]t|not|\ never|\ only))\b)"
 )
-_HAS_NO: Final = re.compile(
-    r"^\W*no\ (?!(?:one|idea|problem|need|worries|rush|way|more|longer|matter|doubt|wonder)\b)\w+",
-    re.IGNORECASE | re.VERBOSE,
+_HAS_NO: Final = _shape(
+    r"^\W*no\ (?!(?:one|idea|problem|need|worries|rush|way|more|longer|matter|doubt|wonder)\b)\w+"
 )
-_FOR_NOW: Final = re.compile(
+_FOR_NOW: Final = _shape(
     r"\b(?:yet|for\ now|right\ now|now|today|this\ time|here|worry|forget|know|think|need\ to"
     r"|bother|mind|hurry|get\ it|understand|see|remember|care)\b"
-    r"|\b(?:do\ not|don['’]?t|stop)\ \w+\ (?:it|that|this|them)\W*$",
-    re.IGNORECASE | re.VERBOSE,
+    r"|\b(?:do\ not|don['’]?t|stop)\ \w+\ (?:it|that|this|them)\W*$"
 )
-_PERMITS: Final = re.compile(
+_PERMITS: Final = _shape(
     r"\b(?:ask\ me|check\ with\ me|(?:need|wait\ for)s?\ my\ (?:ok|okay|go|approval|permission)"
-    r"|(?:unless|until|without|before)\ (?:i\b|me\b|asking|my\b)"
-    r"|not\ allowed|forbidden|off[- ]limits|taboo"
-    r"|i\ (?:don['’]?t|do\ not)\ want\ (?:a|an|any|to\ see))",
-    re.IGNORECASE | re.VERBOSE,
+    r"|(?:unless|until|without|before)\ (?:i\b|me\b|asking|my\b)|not\ allowed|forbidden"
+    r"|off[- ]limits|taboo|i\ (?:don['’]?t|do\ not)\ want\ (?:a|an|any|to\ see))"
 )
-_FREEZES: Final = re.compile(
-    r"\b(?:nothing|nobody|no\ one)\ (?:gets|goes|is|may|can|must|should|touches|merges|pushes)\b",
-    re.IGNORECASE | re.VERBOSE,
+_FREEZES: Final = _shape(
+    r"\b(?:nothing|nobody|no\ one)\ (?:gets|goes|is|may|can|must|should|touches|merges|pushes)\b"
 )
-_ONLY: Final = re.compile(
+_ONLY: Final = _shape(
     r"^\W*(?:please\ )?only\ \w+|\b[a-z]{3,}s\ only\b|\bonly\W*$|\b(?:by\ hand|everywhere"
-    r"|throughout)\b",
-    re.IGNORECASE | re.VERBOSE,
+    r"|throughout)\b"
 )
-_PREFERS: Final = re.compile(
-    r"^\W*(?:(?:please|i|we|also)\ )*(?:really\ )?(?:prefer\b"
-    r"|(?:use|take|write|choose|stick\ (?:to|with)|keep\ to|go\ with)\b.{1,60}"
-    r"\b(?:over|rather\ than|instead\ of|not|never|by\ default"
-    r"|(?:in|for)\ (?:all|every|new|any|tests?|general)))\b",
-    re.IGNORECASE | re.VERBOSE,
+_PREFERS: Final = _shape(
+    r"^\W*(?:(?:please|i|we|also)\ )*(?:really\ )?(?:prefer\b|(?:use|take|write|choose|stick\ (?:to"
+    r"|with)|keep\ to|go\ with)\b.{1,60}\b(?:over|rather\ than|instead\ of|not|never|by\ default"
+    r"|(?:in|for)\ (?:all|every|new|any|tests?|general)))\b"
 )
-_HABIT: Final = re.compile(
+_HABIT: Final = _shape(
     r"\bwe\ (?:always\ |only\ |never\ )?(?:use|stick|name|prefer|squash|rebase|test|commit"
-    r"|keep\ to|indent|write|spell|sign|version|measure|log|do\ not|don['’]?t)\b",
-    re.IGNORECASE | re.VERBOSE,
+    r"|keep\ to|indent|write|spell|sign|version|measure|log|do\ not|don['’]?t)\b"
 )
-_STYLE: Final = re.compile(
+_STYLE: Final = _shape(
     r"^\W*(?:(?:please|and|also)\ )*(?:keep|make|give|write|answer|reply|respond|explain|be|speak)"
     r"\b.{0,40}\b(?:short|brief|concise|terse|plain|bullets?|lower\ ?case|recap|emojis?"
-    r"|in\ (?:english|german|french|spanish|italian|portuguese))\b",
-    re.IGNORECASE | re.VERBOSE,
+    r"|in\ (?:english|german|french|spanish|italian|portuguese))\b"
 )
 _TOPICS: Final = """
 commit commits subject subjects message messages docstring docstrings comment comments test
@@ -113,7 +105,7 @@ endpoints route routes fixture fixtures mock mocks snapshot snapshots schema sch
 colour colours color colors icon icons number numbers price prices currency column columns id
 ids url urls path paths script scripts release releases tag tags deploys
 """
-_CONVENTION: Final = re.compile(
+_CONVENTION: Final = _shape(
     r"^\W*(?!(?:the|this|that|these|those|it|there|here|what|which|why|how|some|one|two|three"
     r"|yesterday|today|now)\b)"
     r"(?:(?!(?:where|which|that|those|these|this|the)\b)[\w/.'’`-]+\ ){0,4}?"
@@ -121,8 +113,7 @@ _CONVENTION: Final = re.compile(
     r"|\ (?:(?:should|must|have\ to|need\ to|may|shall)(?:\ only|\ never|\ always|\ not)?\ \w+"
     r"|belongs?|lives?|goes|go|stays?|starts?\ with|ends?\ with|use|(?:is|are|be)\ (?!(?:broken|red"
     r"|green|missing|wrong|slow|gone|done|there|too|not|still|now|flaky|late|so|all|ok|okay|fine"
-    r"|good|bad|empty|\w+ing)\b)\w+)\b)",
-    re.IGNORECASE | re.VERBOSE,
+    r"|good|bad|empty|\w+ing)\b)\w+)\b)"
 )
 # Pasted output: "Error: 400 {…", "biome check\\n".
 _PASTED: Final = re.compile(
@@ -165,33 +156,26 @@ _REPORTS: Final = re.compile(
 )
 _OPTION: Final = re.compile(r"(?<!\S)--?\w[\w-]*")
 _QUOTATION: Final = re.compile(r"\"[^\"]*\"|“[^”]*”|«[^»]*»|(?<!\w)'[^']*'(?!\w)|`[^`]*`")
-_WITHDRAWS: Final = re.compile(
+_WITHDRAWS: Final = _shape(
     r"^\W*(?:(?:please|ok|okay|and|also|so|let['’]?s)\W+)*(?:drop|forget|scrap|skip|lift|cancel"
     r"|revoke|ignore|abandon|undo|remove)\b(?=.*\b(?:rules?|bans?|freeze|policy|conventions?"
     r"|restrictions?|requirement|always|never|every\ time|no\ longer|any\ ?more|again|i\ said)\b)"
-    r"|\b(?:no\ longer|not\ any\ ?more|anymore|is\ over|are\ over|after\ all"
-    r"|(?:fine|ok|okay|allowed|possible|free)\ again|(?:may|can)\b.{1,80}\b(?:now|again)"
-    r"|make\ (?:that|it)\b"
-    r"|instead|changed\ my\ mind)\b",
-    re.IGNORECASE | re.VERBOSE,
+    r"|\b(?:no\ longer|not\ any\ ?more|anymore|is\ over|are\ over|after\ all|(?:fine|ok|okay"
+    r"|allowed|possible|free)\ again|(?:may|can)\b.{1,80}\b(?:now|again)|make\ (?:that|it)\b"
+    r"|instead|changed\ my\ mind)\b"
 )
-_NAMES_RULE: Final = re.compile(
+_NAMES_RULE: Final = _shape(
     r"((?:[\w/.'’-]+\ ){1,3})(?:rules?|ban|freeze|policy|convention|restriction|requirement)\b"
-    r"(?:\ (?:about|against|of|on|that)\ (.*))?",
-    re.IGNORECASE | re.VERBOSE,
+    r"(?:\ (?:about|against|of|on|that)\ (.*))?"
 )
-_STATES_NEW: Final = re.compile(
-    r"\b(?:after\ all|instead|make\ (?:that|it)|from\ now\ on)\b", re.IGNORECASE | re.VERBOSE
-)
-_LEAD_IN: Final = re.compile(
+_STATES_NEW: Final = _shape(r"\b(?:after\ all|instead|make\ (?:that|it)|from\ now\ on)\b")
+_LEAD_IN: Final = _shape(
     r"^\W*(?:(?:please|also|and|so|but|ok(?:ay)?|btw|by\ the\ way|oh|yes|good|fine|(?:remember|note"
     r"|keep\ in\ mind)(?:\ that)?|(?:one|another)\ (?:more\ )?thing(?:\ about|\ on)?"
-    r"|a\ word\ (?:about|on))\b[\s,:]*)+",
-    re.IGNORECASE | re.VERBOSE,
+    r"|a\ word\ (?:about|on))\b[\s,:]*)+"
 )
-_TAIL: Final = re.compile(
-    r"[,;]?\s+(?:because|since|as\ (?:it|they|we)|so\ that|otherwise|or\ else)\b.*$",
-    re.IGNORECASE | re.VERBOSE,
+_TAIL: Final = _shape(
+    r"[,;]?\s+(?:because|since|as\ (?:it|they|we)|so\ that|otherwise|or\ else)\b.*$"
 )
 # "Henrik still deploys from it", "100 is too tight": why the rule was made.
 _REASON: Final = re.compile(
