@@ -6,6 +6,7 @@ only if that folder leads back to it."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import time
@@ -26,6 +27,8 @@ MAX_INDEX_BYTES: Final = 64 << 20
 _COMMIT, _OFFSET_DELTA, _BASE_DELTA = 1, 6, 7
 _PACK_STEP: Final = 4096  # one page of the system
 _MAX_REFS: Final = 5  # git's own limit of symbolic references
+_MAX_DEPTH: Final = 250
+"""Deltas on deltas. git makes 50, and made 250 with `--aggressive` until version 2.11."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,7 @@ def first_commit(repository: Repository, *, seconds: float = 1.0) -> str:
         shallow = _text_or_nothing(os.path.join(folder, "shallow")).split()
         commit, parent = "", _head(folder)
         with ExitStack() as closing:
-            objects = _Objects(os.path.join(folder, "objects"), closing)
+            objects = _Objects(os.path.join(folder, "objects"), closing, until)
             while parent:
                 if time.monotonic() > until or parent in shallow:
                     return ""
@@ -157,7 +160,7 @@ def first_commit(repository: Repository, *, seconds: float = 1.0) -> str:
                 head = body.partition(b"\n\n")[0].split(b"\n")
                 lines = (line[7:].decode("ascii") for line in head if line[:7] == b"parent ")
                 parent = next(lines, "")
-    except (OSError, ValueError, LookupError, zlib.error, RecursionError):
+    except (OSError, ValueError, LookupError, zlib.error):
         return ""
     return commit
 
@@ -190,17 +193,26 @@ def _find_packed_ref(folder: str, name: str) -> str:
 class _Objects:
     """The objects of a repository, loose and packed, also those that it shares with others."""
 
-    def __init__(self, folder: str, closing: ExitStack) -> None:
+    def __init__(self, folder: str, closing: ExitStack, until: float) -> None:
+        self._until = until
         shared_paths = _text_or_nothing(os.path.join(folder, "info", "alternates")).splitlines()
         self._folders = [folder, *(os.path.join(folder, path) for path in shared_paths)]
         self._packs = list(self._open_packs(closing))
 
     def read(self, name: bytes) -> bytes:
-        """Return the content of a commit. Raise LookupError if it is missing."""
+        """Return the content of a commit. Raise LookupError if it is missing, and ValueError if its
+        name is not its hash."""
+        content = self._read(name)
+        make_hash = hashlib.sha256 if len(name) == hashlib.sha256().digest_size else hashlib.sha1
+        if make_hash(b"commit %d\0" % len(content) + content).digest() != name:
+            raise ValueError("the commit has another name")
+        return content
+
+    def _read(self, name: bytes, depth: int = 0) -> bytes:
         for index, pack in self._packs:
             offset = _find_offset(index, name)
             if offset is not None:
-                return self._read_at(pack.fileno(), offset)
+                return self._read_at(pack.fileno(), offset, depth)
         for folder in self._folders:
             path = os.path.join(folder, name.hex()[:2], name.hex()[2:])
             if os.path.exists(path):
@@ -221,7 +233,9 @@ class _Objects:
                 pack = open(path.with_suffix(".pack"), "rb", opener=open_regular)  # noqa: SIM115
                 yield index, closing.enter_context(pack)
 
-    def _read_at(self, descriptor: int, offset: int) -> bytes:
+    def _read_at(self, descriptor: int, offset: int, depth: int) -> bytes:
+        if depth > _MAX_DEPTH:
+            raise ValueError("the object is based on too many others")
         head = os.pread(descriptor, _PACK_STEP, offset)
         kind, position = head[0] >> 4 & 7, 1
         while head[position - 1] & 0x80:
@@ -231,22 +245,22 @@ class _Objects:
             while head[position] & 0x80:
                 position += 1
                 distance = (distance + 1 << 7) | head[position] & 0x7F
-            base = self._read_at(descriptor, offset - distance)
+            base = self._read_at(descriptor, offset - distance, depth + 1)
             position += 1
         elif kind == _BASE_DELTA:
             # names have 20 bytes; packs of SHA-256 repositories rarely have such deltas
-            base = self.read(head[position : position + 20])
+            base = self._read(head[position : position + 20], depth + 1)
             position += 20
         elif kind == _COMMIT:
             return _unpack_at(descriptor, offset + position)
         else:
             raise ValueError("the object is no commit")
-        return _apply_delta(base, _unpack_at(descriptor, offset + position))
+        return _apply_delta(base, _unpack_at(descriptor, offset + position), self._until)
 
 
 def _unpack_at(descriptor: int, offset: int) -> bytes:
-    unpacker, content = zlib.decompressobj(), b""
-    while not unpacker.eof and len(content) < MAX_FILE_BYTES:
+    unpacker, content, end = zlib.decompressobj(), b"", offset + MAX_FILE_BYTES
+    while not unpacker.eof and len(content) < MAX_FILE_BYTES and offset < end:
         data = os.pread(descriptor, _PACK_STEP, offset)
         if not data:
             raise ValueError("the pack ends within an object")
@@ -280,13 +294,16 @@ def _find_offset(index: bytes, name: bytes) -> int | None:
     return offset
 
 
-def _apply_delta(base: bytes, delta: bytes) -> bytes:
-    position, content = 0, b""
-    for _ in range(2):  # skip the sizes of base and result
-        while delta[position] & 0x80:
-            position += 1
-        position += 1
+def _apply_delta(base: bytes, delta: bytes, until: float) -> bytes:
+    position, content, size = 0, bytearray(), 0
+    for _ in range(2):  # the size of the base, and that of the result
+        size = shift = 0
+        while (shift == 0 or delta[position - 1] & 0x80) and shift < 64:
+            size |= (delta[position] & 0x7F) << shift
+            position, shift = position + 1, shift + 7
     while position < len(delta):
+        if len(content) > min(size, MAX_FILE_BYTES) or time.monotonic() > until:
+            raise ValueError("the object is too large, or takes too long to read")
         code = delta[position]
         position += 1
         if not code & 0x80:
@@ -303,4 +320,4 @@ def _apply_delta(base: bytes, delta: bytes) -> bytes:
             values.append(value)
         start, length = values[0], values[1] or 0x10000
         content += base[start : start + length]
-    return content
+    return bytes(content)

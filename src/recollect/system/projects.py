@@ -12,7 +12,6 @@ import logging
 import os
 import struct
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -399,14 +398,11 @@ def learn_history(folder: str, *, seconds: float = HISTORY_SECONDS) -> None:
 
 def find_joinable(folder: str, *, seconds: float = HISTORY_SECONDS) -> Project | None:
     """Return an older project whose memory may belong to this folder: one with the same origin and
-    the same first commit, the repository of this worktree, or the last folder at this path."""
+    the same first commit, the repository of this worktree, or the last folder at this path. Other
+    folders are not read, because they may be hostile."""
     learn_history(folder, seconds=seconds)
-    project, until = find_match(folder).project, time.monotonic() + HISTORY_SECONDS
-    for other in _read().projects if project.first_commit else ():
-        if not other.first_commit and other.folders and time.monotonic() < until:
-            learn_history(other.folders[0].path)
-    registry = _read()
-    for other in registry.projects:
+    project = find_match(folder).project
+    for other in _read().projects:
         if other.space == project.space:
             break
         has_origin = other.origin == project.origin
