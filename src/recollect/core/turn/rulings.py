@@ -58,9 +58,6 @@ _FORBIDS: Final = _shape(
     r"(?:(?:do\ not|don['’]?t|avoid|stop|hands\ off|stay\ away\ from|keep\ out\ of"
     r"|(?:may|must|can|shall|should)(?:\ not|n['’]t|not|\ never|\ only))\b)"
 )
-_HAS_NO: Final = _shape(
-    r"^\W*no\ (?!(?:one|idea|problem|need|worries|rush|way|more|longer|matter|doubt|wonder)\b)\w+"
-)
 _FOR_NOW: Final = _shape(
     r"\b(?:yet|for\ now|right\ now|now|today|this\ time|here|worry|forget|know|think|need\ to"
     r"|bother|mind|hurry|get\ it|understand|see|remember|care)\b"
@@ -70,27 +67,21 @@ _PERMITS: Final = _shape(
     r"\b(?:ask\ me|check\ with\ me|(?:need|wait\ for)s?\ my\ (?:ok|okay|go|approval|permission)"
     r"|(?:unless|until|without|before)\ (?:i\b|me\b|asking|my\b)|not\ allowed|forbidden"
     r"|off[- ]limits|taboo|i\ (?:don['’]?t|do\ not)\ want\ (?:a|an|any|to\ see))"
+    r"|\b(?:nothing|nobody|no\ one)\ (?:gets|goes|is|may|can|must|should|touches|merges|pushes)\b"
 )
-_FREEZES: Final = _shape(
-    r"\b(?:nothing|nobody|no\ one)\ (?:gets|goes|is|may|can|must|should|touches|merges|pushes)\b"
-)
-_ONLY: Final = _shape(
-    r"^\W*(?:please\ )?only\ \w+|\b[a-z]{3,}s\ only\b|\bonly\W*$|\b(?:by\ hand|everywhere"
-    r"|throughout)\b"
-)
-_PREFERS: Final = _shape(
+# Preferences, habits, styles, limits, and bans ("no crcmod").
+_WEAK: Final = _shape(
     r"^\W*(?:(?:please|i|we|also)\ )*(?:really\ )?(?:prefer\b|(?:use|take|write|choose|stick\ (?:to"
     r"|with)|keep\ to|go\ with)\b.{1,60}\b(?:over|rather\ than|instead\ of|not|never|by\ default"
     r"|(?:in|for)\ (?:all|every|new|any|tests?|general)))\b"
-)
-_HABIT: Final = _shape(
-    r"\bwe\ (?:always\ |only\ |never\ )?(?:use|stick|name|prefer|squash|rebase|test|commit"
+    r"|\bwe\ (?:always\ |only\ |never\ )?(?:use|stick|name|prefer|squash|rebase|test|commit"
     r"|keep\ to|indent|write|spell|sign|version|measure|log|do\ not|don['’]?t)\b"
-)
-_STYLE: Final = _shape(
-    r"^\W*(?:(?:please|and|also)\ )*(?:keep|make|give|write|answer|reply|respond|explain|be|speak)"
+    r"|^\W*(?:(?:please|and|also)\ )*(?:keep|make|give|write|answer|reply|respond|explain|be|speak)"
     r"\b.{0,40}\b(?:short|brief|concise|terse|plain|bullets?|lower\ ?case|recap|emojis?"
     r"|in\ (?:english|german|french|spanish|italian|portuguese))\b"
+    r"|^\W*(?:please\ )?only\ \w+|\b[a-z]{3,}s\ only\b|\bonly\W*$|\b(?:by\ hand|everywhere"
+    r"|throughout)\b"
+    r"|^\W*no\ (?!(?:one|idea|problem|need|worries|rush|way|more|longer|matter|doubt|wonder)\b)\w+"
 )
 _TOPICS: Final = """
 commit commits subject subjects message messages docstring docstrings comment comments test
@@ -251,22 +242,18 @@ def _own_lines(text: str) -> Iterable[str]:
 
 
 def _strength(sentence: str) -> int:
-    if sentence.rstrip(" \"'”)*_").endswith(("?", "？")):
-        return 0
-    if _PASTED.search(sentence) or _REPORTS.search(sentence):
+    is_question = sentence.rstrip(" \"'”)*_").endswith(("?", "？"))
+    if is_question or _PASTED.search(sentence) or _REPORTS.search(sentence):
         return 0
     said = _QUOTATION.sub("`x`", sentence)
     if is_standing(said) and not _NARRATES.search(said):
         return 3
     plain = _LEAD_IN.sub("", said)
-    if _PERMITS.search(plain) or _FREEZES.search(plain):
-        return 3
-    if _LASTING.search(plain) and not _NARRATES.search(plain):
+    if _PERMITS.search(plain) or (_LASTING.search(plain) and not _NARRATES.search(plain)):
         return 3
     if _FORBIDS.match(plain) and not _FOR_NOW.search(plain):
         return 3
-    weak = (_CONVENTION, _PREFERS, _STYLE, _HABIT, _ONLY, _HAS_NO)
-    return 2 if any(shape.search(plain) for shape in weak) else 0
+    return 2 if _CONVENTION.search(plain) or _WEAK.search(plain) else 0
 
 
 def _ruling(sentence: str, strength: int) -> Ruling:
