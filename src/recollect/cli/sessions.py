@@ -264,12 +264,8 @@ async def replay(*, session: str, turn: int | None, lists_all: bool, memory: Mem
     lines = turns_text(listed_turns)
     if rebuilt_turn is None:
         turns = [
-            {
-                "turn": kept_turn.turn,
-                "at": instant(kept_turn.at),
-                "said": format_excerpt(kept_turn.said),
-            }
-            for kept_turn in listed_turns
+            {"turn": record.turn, "at": instant(record.at), "said": format_excerpt(record.said)}
+            for record in listed_turns
         ]
         nothing = f"No turn of session {plain_line(name)!r} is in the ledger."
         memory.show({"session": name, "turns": turns}, lines or [nothing])
@@ -317,10 +313,9 @@ def _print_request(memory: Memory, name: str, rebuilt: Rebuilt) -> None:
 async def undo(*, session: str, yes: bool, memory: Memory) -> None:
     """Undo a session's last compaction: its next requests contain the original messages again.
 
-    Compactions that an agent made itself (Claude Code and Codex with hooks) cannot be undone.
-
-    A running agent still sends one turn with the summary before the undo takes effect. SESSION is
-    an id, an id prefix or a name. Default: the session used last."""
+    A running agent still sends one turn with the summary before the undo takes effect. Compactions
+    by Claude Code or Codex themselves (with hooks) cannot be undone. SESSION is an id, an id prefix
+    or a name. Default: the session used last."""
     async with _open_session(memory, session) as (store, name):
         rows = (await read_receipts(store, name)).rows()
         if rows and all(row["host"] for row in rows):
@@ -334,17 +329,12 @@ async def undo(*, session: str, yes: bool, memory: Memory) -> None:
     confirm_change(f"Undo the last compaction of {plain_line(name)}?", yes=yes)
     async with engine_without_models(memory.space, memory.url, memory.settings) as engine:
         result = await engine.undo(name)
-    value = {
-        "session": name,
-        "undone": result.undone is not None,
-        "number": None if result.undone is None else result.undone.number,
-        "reason": str(result.reason),
-    }
-    reason = plain_line(str(result.reason))
     if memory.as_json:
-        print_json(value)
+        number = None if result.undone is None else result.undone.number
+        value = {"session": name, "undone": result.undone is not None, "number": number}
+        print_json({**value, "reason": str(result.reason)})
     else:
-        click.echo(reason, err=result.undone is None)
+        click.echo(plain_line(str(result.reason)), err=result.undone is None)
     if result.undone is None:
         raise SystemExit(1)
 
