@@ -218,8 +218,7 @@ async def receipt(*, session: str, number: int | None, lists_all: bool, memory: 
 def _receipt_lines(receipts: Receipts) -> list[str]:
     rows = receipts.rows()
     if not rows:
-        name = plain_line(receipts.session)
-        return [f"No compaction of session {name!r} is stored in this space."]
+        return [f"No compaction of {plain_line(receipts.session)!r} is stored in this space."]
     lines = [
         "   n  when              trigger     tokens             lost  recallable  pinned  unchecked"
     ]

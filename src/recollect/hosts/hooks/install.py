@@ -113,8 +113,7 @@ def is_ours(entry: Any) -> bool:
 
 
 def find_hooks() -> list[tuple[Path, str, str]]:
-    """Return the settings files with Recollect's hooks that apply in this folder: each with the
-    hooks' program, and the arguments that `recollect install` needs to write them."""
+    """Return this folder's settings files with hooks: path, program, arguments of `install`."""
     found, project = [], Path(find_project(str(Path.cwd())).place.path)
     for agent, scope in product(get_args(AgentName), get_args(InstallScope)):
         path = settings_file(agent, scope, project)
