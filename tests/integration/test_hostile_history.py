@@ -68,26 +68,6 @@ def test_a_hostile_pack_costs_little(tmp_path: Path, deltas: list[bytes]) -> Non
     assert spent_seconds < 5
 
 
-def test_an_offer_reads_no_folder_of_another_project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read_folders = []
-
-    def note(repository: Repository, **_: object) -> str:
-        read_folders.append(repository.top)
-        return ""
-
-    monkeypatch.setattr(projects, "first_commit", note)
-    for name in ("hostile", "own"):
-        subprocess.run(["git", "init", "-q", name], cwd=tmp_path, check=True)
-        projects.project_space(str(tmp_path / name))
-    monkeypatch.setattr(
-        projects, "first_commit", lambda repository, **_: note(repository) or "0" * 40
-    )
-    projects.offer_memory(str(tmp_path / "own"))
-    assert set(read_folders) == {str(tmp_path / "own")}
-
-
 def test_a_forged_commit_proves_no_history(tmp_path: Path) -> None:
     """An archive, unpacked where a project was, has an object named by that project's first
     commit."""

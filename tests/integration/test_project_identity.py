@@ -592,6 +592,15 @@ def a_deleted_folder_without_git(disk: Disk) -> dict[str, str]:
 
 
 @case
+def a_name_that_is_not_utf_8(disk: Disk) -> dict[str, str]:
+    name = os.fsdecode(b"caf\xe9")
+    disk.session(disk.repository(name, origin=f"../{name}"))
+    disk.session(disk.folder(f"plain {name}"))
+    disk.folder(f"{name}/src")
+    return {name: A, f"{name}/src": A, f"plain {name}": "memory 2"}
+
+
+@case
 def an_old_memory_of_a_project(disk: Disk) -> dict[str, str]:
     disk.old_memory(disk.repository("a"))
     disk.git("worktree", "add", "-q", "../wt", folder="a")

@@ -12,6 +12,7 @@ import logging
 import os
 import struct
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -133,7 +134,7 @@ class ProjectFolder:
         """The space of a project that is not recorded yet."""
         if self.repository is None:
             return self.place.path
-        return os.path.normpath(os.path.join(self.repository.top, self.inside))
+        return _to_text(os.path.normpath(os.path.join(self.repository.top, self.inside)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +152,13 @@ def place_of(path: str) -> Place:
         status = os.stat(path)
         born = round(getattr(status, "st_birthtime", 0.0) * 1e9) or _birth_time(path)
     except (OSError, ValueError):
-        return Place(path)
-    return Place(path, status.st_ino, born)
+        return Place(_to_text(path))
+    return Place(_to_text(path), status.st_ino, born)
+
+
+def _to_text(path: str) -> str:
+    """Return a path with bytes that are not UTF-8 escaped, for names of memories and for JSON."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 @cache
@@ -320,8 +326,8 @@ def _marked_parent(folder: str) -> str:
     """Return the name of a folder's memory in versions without a list of projects."""
     for parent in (Path(folder), *Path(folder).parents):
         if any(os.path.exists(parent / mark) for mark in (".git", "recollect.toml")):
-            return str(parent)
-    return folder
+            return _to_text(str(parent))
+    return _to_text(folder)
 
 
 def _add(registry: Registry, found: ProjectFolder, own_space: str) -> Project:
@@ -387,7 +393,7 @@ def learn_history(folder: str, *, seconds: float = HISTORY_SECONDS) -> None:
     found, match = find_project(folder), find_match(folder)
     if found.repository is None:
         return
-    origin, first = read_origin(found.repository), match.project.first_commit
+    origin, first = _to_text(read_origin(found.repository)), match.project.first_commit
     first = first or first_commit(found.repository, seconds=seconds)
     if (origin, first) == (match.project.origin, match.project.first_commit):
         return
@@ -398,10 +404,12 @@ def learn_history(folder: str, *, seconds: float = HISTORY_SECONDS) -> None:
 
 def find_joinable(folder: str, *, seconds: float = HISTORY_SECONDS) -> Project | None:
     """Return an older project whose memory may belong to this folder: one with the same origin and
-    the same first commit, the repository of this worktree, or the last folder at this path. Other
-    folders are not read, because they may be hostile."""
+    the same first commit, the repository of this worktree, or the last folder at this path."""
     learn_history(folder, seconds=seconds)
-    project = find_match(folder).project
+    project, until = find_match(folder).project, time.monotonic() + HISTORY_SECONDS
+    for other in _read().projects if project.first_commit else ():
+        if not other.first_commit and other.folders and time.monotonic() < until:
+            learn_history(other.folders[0].path)
     for other in _read().projects:
         if other.space == project.space:
             break
