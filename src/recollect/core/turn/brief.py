@@ -4,6 +4,7 @@ prompts about time and continuation."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, tzinfo
 from itertools import groupby
 from typing import Final
@@ -40,6 +41,8 @@ def write_brief(past: Past, *, zone: tzinfo | None, count_tokens: Callable[[str]
     left = BRIEF_TOKENS - count_tokens(_block(ending))
     rules = rule_lines(past, count_tokens, left)
     left -= count_tokens("\n".join(rules))
+    if last is not None and any(rule.rstrip(".") in last.request for rule in rules[1:]):
+        ending = [_last_line(replace(last, request=""), zone, _BRIEF_CHARS)]  # it is above
     told = "\n".join(ending)
     points = [_OPEN_NOTE]
     for point in open_points(past):
@@ -119,10 +122,11 @@ def _last_line(turn: PastTurn, zone: tzinfo | None, chars: int = _OUTCOME_CHARS)
 
 
 def _told(turn: PastTurn, chars: int = _OUTCOME_CHARS) -> str:
-    request = clipped_sentences(turn.request, min(chars, _REQUEST_CHARS)).rstrip(".")
-    outcome = f" Outcome: {clipped_sentences(turn.outcome, chars)}" if turn.outcome else ""
-    files = f" [edited {', '.join(turn.files[-_MAX_FILES:])}]" if turn.files else ""
-    return f"The user said: {request}.{outcome}{files}"
+    said = clipped_sentences(turn.request, min(chars, _REQUEST_CHARS)).rstrip(".… ")
+    request = [f"The user said: {said}."] if said else []
+    outcome = [f"Outcome: {clipped_sentences(turn.outcome, chars)}"] if turn.outcome else []
+    files = [f"[edited {', '.join(turn.files[-_MAX_FILES:])}]"] if turn.files else []
+    return " ".join([*request, *outcome, *files])
 
 
 def _ending_lines(past: Past, told: str, turns: Sequence[PastTurn]) -> list[str]:
