@@ -68,8 +68,8 @@ _FOUND: Final = ("all_4k", "all_4k_gated", "strict_4k", "strict_4k_gated", "reca
 _ERRORS: Final = ("lost", "false_recall")
 _COST_PANELS: Final = {
     "cost": "Cost (plain compaction = 1)",
-    "recovered": "Recovered identifiers, share",
-    "useful": "Recovered statements, share",
+    "recovered": "Recovered identifiers",
+    "useful": "Recovered statements",
 }
 
 
