@@ -67,7 +67,7 @@ _SETS: Final = {"locomo": "LoCoMo", "longmemeval": "LongMemEval", "beam": "BEAM"
 _FOUND: Final = ("all_4k", "all_4k_gated", "strict_4k", "strict_4k_gated", "recall_at_10", "found")
 _ERRORS: Final = ("lost", "false_recall")
 _COST_PANELS: Final = {
-    "cost": "Cost (plain compaction = 1)",
+    "cost": "Cost (plain = 1)",
     "recovered": "Recovered identifiers",
     "useful": "Recovered statements",
 }
