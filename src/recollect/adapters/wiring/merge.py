@@ -31,13 +31,14 @@ from recollect.system import projects
 from recollect.system.config import Settings
 
 _DRAIN_SECONDS: Final = 60.0
+"""Not measured; bounds how long a move waits for messages that are in the spool."""
 _TURNS_PER_BATCH: Final = 50
 """Not measured; bounds the memory and the time of one write."""
 
 
 @dataclass(slots=True)
 class MoveCounts:
-    """What was moved into another memory."""
+    """Numbers of messages, facts and turns that a move copied."""
 
     segments: int = 0
     facts: int = 0
@@ -56,32 +57,36 @@ def import_rules(settings: Settings, space: SpaceId, url: str | None) -> ImportR
             now=time.time(),
         ),
         stored_until=project.stored_until,
-        joined_secrets=tuple([space_secret(joined, data) for joined in project.joined]),
+        joined_secrets=tuple([space_secret(joined_space, data) for joined_space in project.joined]),
     )
 
 
 async def finish_moves(settings: Settings, url: str | None) -> MoveCounts:
     """Move the messages of joined memories that are not moved yet, then delete these memories."""
     counts = MoveCounts()
-    for old, new in projects.pending_moves():
-        if is_stored(url, old):
-            if (await spool_state(url, space=old, key=settings.store.key)).waiting:
-                await store_spooled(settings, old, url, seconds=_DRAIN_SECONDS)
-            await _move(settings, url, old, new, counts)
-            if (await spool_state(url, space=old, key=settings.store.key)).waiting:
+    for source_space, target_space in await asyncio.to_thread(projects.pending_moves):
+        if is_stored(url, source_space):
+            if (await spool_state(url, space=source_space, key=settings.store.key)).waiting:
+                await store_spooled(settings, source_space, url, seconds=_DRAIN_SECONDS)
+            await _move(settings, url, source_space, target_space, counts)
+            if (await spool_state(url, space=source_space, key=settings.store.key)).waiting:
                 raise StoreUnavailable("messages of the joined memory wait in the spool: try again")
-            await delete_stored_space(settings, old, url, must_exist=False)
-        await asyncio.to_thread(projects.end_move, old, new)
+            await delete_stored_space(settings, source_space, url, must_exist=False)
+        await asyncio.to_thread(projects.end_move, source_space, target_space)
     return counts
 
 
 async def _move(
-    settings: Settings, url: str | None, old: SpaceId, new: SpaceId, counts: MoveCounts
+    settings: Settings,
+    url: str | None,
+    source_space: SpaceId,
+    target_space: SpaceId,
+    counts: MoveCounts,
 ) -> None:
     key = settings.store.key
-    source = await open_store(url, space=old, create=False, key=key)
+    source = await open_store(url, space=source_space, create=False, key=key)
     try:
-        target = await open_store(url, space=new, key=key, makes_ids=True)
+        target = await open_store(url, space=target_space, key=key, makes_ids=True)
         try:
             until = {
                 summary.session: summary.last_said_at
@@ -89,7 +94,7 @@ async def _move(
                 if summary.last_said_at is not None
             }
             # before the first message, so that no hook stores one again
-            await asyncio.to_thread(projects.keep_times, new, until)
+            await asyncio.to_thread(projects.keep_times, target_space, until)
             await copy_memory(source, target, counts)
         finally:
             await target.close()
@@ -105,8 +110,8 @@ async def copy_memory(source: Store, target: Store, counts: MoveCounts) -> None:
         await target.forget(ForgetOrder(at=now, message_ids=tuple(forgotten_ids)))
     async for page in read_pages(source):
         segments = await asyncio.to_thread(_index_all, page)
-        written = await target.write(Batch(at=now, segments=segments))
-        counts.segments += len(written.stored)
+        write_result = await target.write(Batch(at=now, segments=segments))
+        counts.segments += len(write_result.stored)
     facts = await source.facts(superseded=True)
     known_ids = {fact.id for fact in await target.facts(superseded=True)}
     new_facts = tuple(fact for fact in facts if fact.id not in known_ids)
@@ -128,8 +133,10 @@ def _index_all(page: tuple[StoredSegment, ...]) -> tuple[NewSegment, ...]:
 
 
 async def _copy_turns(source: Store, target: Store, session: str, now: float) -> int:
-    known = set(await target.turns(session))
-    records = [record for record in await source.records(session) if record.number not in known]
+    known_numbers = set(await target.turns(session))
+    records = [
+        record for record in await source.records(session) if record.number not in known_numbers
+    ]
     for start in range(0, len(records), _TURNS_PER_BATCH):
         turns = tuple(records[start : start + _TURNS_PER_BATCH])
         hashes = dict.fromkeys(piece for turn in turns for piece in _pieces_of(turn))
@@ -139,5 +146,5 @@ async def _copy_turns(source: Store, target: Store, session: str, now: float) ->
 
 
 def _pieces_of(turn: TurnRecord) -> list[PieceHash]:
-    own = (turn.system, turn.tools, turn.rest, turn.edits, turn.report)
-    return [piece for piece in (*own, *turn.outcomes, *turn.rows) if piece is not None]
+    whole_pieces = (turn.system, turn.tools, turn.rest, turn.edits, turn.report)
+    return [piece for piece in (*whole_pieces, *turn.outcomes, *turn.rows) if piece is not None]
