@@ -105,7 +105,7 @@ def stem_of(name: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class FileOutcome:
-    """What was imported from one file."""
+    """Counts and problems of one imported file."""
 
     file: str
     kind: str

@@ -31,8 +31,8 @@ PRUNED_ENOUGH_RATIO: Final = 0.8
 VOLUNTARY_MOMENTS: Final = ("ratio", "uncached")
 FULL_MOMENTS: Final = ("over-limit", "room", "compaction")
 TRIM_ROUNDS: Final = 3
-"""Not measured. A trim may end pairs of messages, so that the request is estimated anew; bounds the
-work."""
+"""Not measured. A trim may end pairs of messages, so that the request is estimated again; bounds
+the work."""
 FEW_MESSAGES = 100
 """Edits of a longer history leave the event loop, because they may take longer than other requests
 should wait. Not measured exactly."""

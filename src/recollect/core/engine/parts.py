@@ -1,4 +1,4 @@
-"""What the users of one engine share: its settings, its store and its workers, made once."""
+"""The parts that the users of one engine share: settings, store and workers, made once."""
 
 from __future__ import annotations
 
