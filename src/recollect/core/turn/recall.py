@@ -11,8 +11,9 @@ from typing import Final
 
 from recollect.core.formats.recalled_block import date_line, passage_line, write_block
 from recollect.core.ports import Archive
-from recollect.core.rules.text import sentence_spans
+from recollect.core.rules.text import clipped_sentences, sentence_spans
 from recollect.core.search.facts import FACTS_SHARE
+from recollect.core.search.moments import is_about_order
 from recollect.core.search.names import speaker_of
 from recollect.core.search.question import Question, is_echo, only_asks
 from recollect.core.search.rank import (
@@ -38,8 +39,7 @@ from recollect.core.turn.gate import (
     understands,
     wants_statements,
 )
-from recollect.core.turn.inject import quote
-from recollect.core.turn.outcomes import add_outcomes
+from recollect.core.turn.inject import day_and_minute, quote
 from recollect.core.turn.query import count_wanted_passages, queries_of
 from recollect.core.turn.recall_facts import (
     Replaced,
@@ -75,6 +75,13 @@ _QUESTION_WORDS: Final = 60  # longer messages count as "anything else" (ranking
 _QUESTIONS_READ: Final = 32  # not measured; bounds the reads of one turn
 _PASSAGES_EACH: Final = 3  # not measured; bounds the reads of one turn
 _WEIGHED_BY_KIND: Final = 300  # not measured; bounds the reads of one search
+_MAX_REQUESTS: Final = 3
+"""Requests whose outcomes are added, the best first."""
+_OUTCOME_CHARS: Final = 400
+_MIN_OUTCOME_CHARS: Final = 40
+"""Shorter messages, such as "Understood.", tell nothing. Not measured."""
+_REACH: Final = 60
+"""Messages after a request among which its outcome is. Not measured; bounds the query."""
 
 
 async def recall(
@@ -345,7 +352,7 @@ class _MemorySearch:
             view = Texts(request.view)
             ready = [passage for passage in ready if not _is_told(passage.text, view)]
             if self.settings.sparing:
-                ready = await add_outcomes(ready, self.archive, request)
+                ready = await _add_outcomes(ready, self.archive, request)
         return tuple(
             pack(
                 ready,
@@ -448,3 +455,67 @@ def _vector_share(hybrid: Hybrid) -> float:
     if vector is None:
         return 1.0 - text
     return vector / (vector + text)
+
+
+async def _add_outcomes(
+    passages: Sequence[RecalledPassage], archive: Archive, request: RecallRequest
+) -> list[RecalledPassage]:
+    """Return the passages, best first, with the outcome of each of the best requests behind it: in
+    a coding session, many tool calls are between a request and the agent's last message. Prompts
+    such as "where did we leave off?" are left out."""
+    known_ids = {passage.segment for passage in passages}
+    with_outcomes: list[RecalledPassage] = []
+    looked_up = 0
+    for passage in passages:
+        if passage.role == "user" and is_about_order(passage.text):
+            continue
+        with_outcomes.append(passage)
+        if passage.role != "user" or passage.session is None or looked_up == _MAX_REQUESTS:
+            continue
+        looked_up += 1
+        outcome = await _outcome_of(passage, archive)
+        if outcome is None or outcome.id in known_ids or _shows(outcome, request):
+            continue
+        if len(outcome.text) < _MIN_OUTCOME_CHARS:
+            continue
+        known_ids.add(outcome.id)
+        with_outcomes.append(_quote_outcome(outcome, passage))
+    return with_outcomes
+
+
+async def _outcome_of(passage: RecalledPassage, archive: Archive) -> Segment | None:
+    sequence = passage.order[1]
+    page = await archive.page(after=sequence, limit=_REACH, session=passage.session)
+    outcome = None
+    for stored_segment in page:
+        segment = stored_segment.segment
+        if segment.role == "user" and segment.tool is None:
+            break
+        if segment.role == "assistant" and segment.tool is None and segment.text.strip():
+            outcome = segment
+    return outcome
+
+
+def _shows(segment: Segment, request: RecallRequest) -> bool:
+    return (
+        segment.key in request.shown
+        or segment.message_id in request.shown_messages
+        or any(name.startswith(segment.id) for name in request.quoted)
+    )
+
+
+def _quote_outcome(segment: Segment, passage: RecalledPassage) -> RecalledPassage:
+    day, minute = day_and_minute(segment.said_at)
+    text = clipped_sentences(segment.text.strip(), _OUTCOME_CHARS)
+    return replace(
+        passage,
+        text=text,
+        role=segment.role,
+        speaker=None,
+        said_at=f"{day} {minute}".strip(),
+        message_id=segment.message_id,
+        segment=segment.id,
+        ordinal=None if text == segment.text.strip() else 0,
+        replaced_by="",
+        order=(segment.said_at, passage.order[1] + 1, 0),
+    )
